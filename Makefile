@@ -77,14 +77,14 @@ peers: $(STUDIES)      ## what one would use instead, on the same tables, in env
 	$(BIN)/python -m studies.paper.peers --reps 10 --out results/peers.csv
 
 bench: $(STAMP)        ## every figure that has a floor, in one table: wide, narrow, Dask, Parquet
-	$(BIN)/python studies/benchmarks/table.py --out results/bench.csv
+	$(BIN)/python -m studies.benchmarks.table --out results/bench.csv
 
 bench-growth: $(STAMP) ## how cost grows with rows, columns, sparsity, threads and stored entries
-	$(BIN)/python studies/benchmarks/growth.py --out results/growth.csv --plot results/growth.png
-	$(BIN)/python studies/benchmarks/csr.py
+	$(BIN)/python -m studies.benchmarks.growth --out results/growth.csv --plot results/growth.png
+	$(BIN)/python -m studies.benchmarks.csr
 
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
-	$(BIN)/python studies/benchmarks/parquet.py --gigabytes 10
+	$(BIN)/python -m studies.benchmarks.parquet --gigabytes 10
 
 regression: $(STUDIES) ## DPLinearRegression on real, wide and simulated tables, against its targets
 	$(BIN)/python -m studies.linear_regression

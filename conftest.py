@@ -3,6 +3,7 @@
 Tests of logic draw no real noise: :mod:`injected_noise` stands where the private samplers are, started from the id of
 the test (or of the fixture, for one that several tests share), so that an outcome depends on neither chance nor order.
 A test of the real samplers is marked ``real_noise`` and states the probability that it fails although nothing is wrong.
+With ``DPEM_TEST_DRAW`` set, every test has other noise: what then fails depends on luck.
 
 Predictions of linear regressions come from 4 rehearsals of each corner, not 40: nine tenths of a small fit's time went
 there. Tests of the predictions themselves are marked ``all_rehearsals``. The same holds in processes that tests start
@@ -19,10 +20,11 @@ import injected_noise
 import numpy as np
 import pytest
 from hypothesis import settings
+from injected_noise import seed_of
 
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
-from dpem.fitting import rehearsal
+from dpem.fitting import rehearsal, sequence
 from dpem.models.linear_regression import planning as rehearsals
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
@@ -34,6 +36,9 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, databas
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
 _ALL_REHEARSALS, rehearsals.MOST = rehearsals.MOST, rehearsals.FEWEST
+if os.environ.get("DPEM_TEST_DRAW"):
+    _seeded = sequence.SeededNoise
+    sequence.SeededNoise = lambda seed: _seeded(seed_of(str(seed)) if isinstance(seed, int) and seed >= 0 else seed)
 common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not depend on how busy the machine is
 
 
@@ -52,7 +57,7 @@ def pytest_runtest_protocol(item, nextitem):
     """Noise for one test with its fixtures, in this process and in those that it starts."""
     injected_noise.reseed(item.nodeid)
     random.seed(item.nodeid)
-    np.random.seed(injected_noise.seed_of(item.nodeid))
+    np.random.seed(seed_of(item.nodeid))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPEM_TEST_NOISE", item.nodeid)
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)

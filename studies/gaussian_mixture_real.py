@@ -107,9 +107,10 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, **options: Any) -> Line:
     x, new = units[:cut], units[cut:]
     spread = x.std(axis=0)
     family = GaussianFamily(K, TYPES["diag"], (FLOOR * spread) ** 2, np.ones(x.shape[1]))
-    expect = family.expectation(x, None, np.full(len(x), 1 / len(x)))
+    even = np.full(len(x), 1 / len(x))
+    expect = family.expectation(x, even)
     rng = np.random.default_rng(0)
-    starts = [family.random_start(x, None, np.full(len(x), 1 / len(x)), rng) for _ in range(12)]
+    starts = [family.random_start(x, even, rng) for _ in range(12)]
     known = best_of(family, starts, expect, short=30, kept=3)
     fits, owns, spoke, unstable, codes, began, held_by = [], [], [], [], set(), 0.0, []
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):

@@ -5,6 +5,7 @@ The first screens of the report and of the planner are taken with Chromium, if i
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import tempfile
@@ -70,6 +71,7 @@ def first_screen(html: Path, path: Path) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         draw(demo.main(folder), IMAGES / "landing.png")

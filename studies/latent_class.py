@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     items: int
     n: int
     epsilon: float
-    holes: float = 0.0
+    missing: float = 0.0
     shuffled: bool = False
 
 
@@ -38,7 +38,7 @@ SETTINGS = (
     Setting(4, 12, 20_000, 1.0),
     Setting(3, 10, 5_000, 1.0),
     Setting(3, 10, 5_000, 0.5),
-    Setting(3, 10, 5_000, 1.0, holes=0.1),
+    Setting(3, 10, 5_000, 1.0, missing=0.1),
     Setting(3, 10, 5_000, 1.0, shuffled=True),
 )
 LEAST_DIFFERENCE = 4
@@ -64,7 +64,7 @@ def table(s: Setting, seed: int) -> tuple[Any, Any, Any, Any]:
     X = (rng.random((s.n, s.items)) < p[z]).astype(float)
     if s.shuffled:
         X = rng.permuted(X, axis=0)
-    X[rng.random(X.shape) < s.holes] = np.nan
+    X[rng.random(X.shape) < s.missing] = np.nan
     return X, z, w, p
 
 
@@ -117,7 +117,7 @@ def repetition(s: Setting, seed: int, stepmix: bool) -> dict[str, float]:
     if stepmix:
         from stepmix.stepmix import StepMix
 
-        kind = "binary_nan" if s.holes else "binary"
+        kind = "binary_nan" if s.missing else "binary"
         model = StepMix(s.K, measurement=kind, n_init=5, random_state=seed, max_iter=500, progress_bar=0)
         found["ARI StepMix"] = adjusted_rand_score(z, model.fit(X).predict(X))
     return found
@@ -203,7 +203,7 @@ def em(cells: Cells, family: Any, starts: list[Any]) -> Any:
     """The best optimum of EM from these starts."""
     from dpem.fitting.surrogate import Surrogate
 
-    rows = Surrogate.of(cells.rows, None, cells.weights, ())
+    rows = Surrogate.of(cells.rows, cells.weights)
     return rows.fit(family, starts, short=60, kept=4, most=3000, tolerance=1e-9)[0]
 
 
@@ -236,7 +236,7 @@ def public_fits(name: str, codes: Any, levels: list[int], seeds: int, K: int = 3
         return off, float(cells.weights[order[labels[0]] != labels[1]].sum())
 
     rng = np.random.default_rng(0)
-    starts = [family.random_start(codes, None, codes, rng) for _ in range(40)]
+    starts = [family.random_start(codes, codes, rng) for _ in range(40)]
     reached = [em(cells, family, [classes(model)]) for model in fits]
     best = max([em(cells, family, starts), *reached], key=lambda own: own.log_likelihood)
     alone = score(Classes(np.ones(1), overall[None]))

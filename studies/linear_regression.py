@@ -141,7 +141,7 @@ def upward(value):
 
 
 def question_table():
-    """NHANES, every question as a column: log HbA1c from 290 of them, at most 8 chosen."""
+    """NHANES, every item as a column: log HbA1c from 290 of them, at most 8 chosen."""
     table = survey()
     columns, bounds = {}, {}
     for name in table:
@@ -169,7 +169,7 @@ def questions():
 
 def lasso(X, y, first, last):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # some columns are holes only
+        warnings.simplefilter("ignore", RuntimeWarning)  # some columns have missing values only
         centre, spread = np.nanmean(X[first], axis=0), np.nanstd(X[first], axis=0) + 1e-12
     Z = np.nan_to_num((X - centre) / spread)
     return LassoCV(cv=3, alphas=15).fit(Z[first], y[first]).score(Z[last], y[last])
@@ -207,8 +207,8 @@ def simulated(correlation, repetitions=10, n=5000):
     return [*rows, line(name, 0.6, "of 10 columns found", "", 10, found)]
 
 
-def independent(missing, told, repetitions=5, n=5000, d=1000, s=10):
-    """The missing-covariates rows of results/accuracy.csv, with nothing told but bounds: ‖β̂ − β‖."""
+def independent(missing, goal, repetitions=5, n=5000, d=1000, s=10):
+    """The missing-covariates rows of results/accuracy.csv, knowing the bounds only: ‖β̂ − β‖."""
     truth = np.zeros(d)
     truth[:s] = 1 / math.sqrt(s)
     errors = []
@@ -224,7 +224,7 @@ def independent(missing, told, repetitions=5, n=5000, d=1000, s=10):
             ).fit(X, y)
         errors.append(np.linalg.norm(model.coef_ - truth))
     return [
-        line(f"independent columns, {100 * missing:.0f} % holes", 0.6, "distance from the truth", told, 0.0, errors)
+        line(f"independent columns, {100 * missing:.0f} % missing", 0.6, "distance from the truth", goal, 0.0, errors)
     ]
 
 

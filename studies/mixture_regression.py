@@ -390,11 +390,11 @@ def read():
 def tables():
     for (study, setting), values in read().items():
         count = len(next(iter(values.values())))
-        told = "  ".join(
+        medians = "  ".join(
             f"{name} {np.median(v):.4g} [{min(v):.4g}, {max(v):.4g}; mean {np.mean(v):.4g}]"
             for name, v in values.items()
         )
-        print(f"{study}: {setting} ({count}): {told}")
+        print(f"{study}: {setting} ({count}): {medians}")
 
 
 def figure():

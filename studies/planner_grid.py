@@ -27,7 +27,7 @@ from dpem import registry
 from dpem._files import write_text
 from dpem.fitting.model import Effect
 from dpem.fitting.plan import Plan
-from dpem.planner.page import GRID
+from dpem.planner import GRID
 from dpem.privacy import Price, largest_price
 from dpem.query import FloatArray
 from dpem.tables.entries import checked_levels

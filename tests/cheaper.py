@@ -22,18 +22,18 @@ def small_designs(patch: Any) -> None:
 
 def small_surrogate(patch: Any) -> None:
     """Gaussian mixtures are fitted to few surrogate rows, from few starts."""
-    few = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "richest": 2, "more": 1}
+    few = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "more": 1}
     few |= {"sketch_components": 10, "margin_components": 10, "score_components": 20}
     for name, value in vars(replace(state.TUNING, **few)).items():
         patch.setitem(vars(state.TUNING), name, value)
-    for name, value in {"restarts": 1, "exchanges": 0}.items():
+    for name, value in {"restarts": 1}.items():
         patch.setitem(sketch_fit.fitted.__kwdefaults__, name, value)
 
 
 def few_starts(patch: Any) -> None:
-    """Latent classes and mixtures of regressions are fitted from few starts, with few scores and repeats."""
+    """Latent classes and mixtures of regressions are fitted from few starts, with few scores."""
     for tuning, few in (
-        (latent_class.TUNING, {"restarts": 1, "repeats": 1}),
+        (latent_class.TUNING, {"restarts": 1}),
         (mixture_regression.TUNING, {"scores": 3, "starts": 2}),
     ):
         for name, value in few.items():

@@ -5,9 +5,9 @@ Names are imported on first use, so that ``dpem --help`` need not import a compi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpem._extras import load
+from dpem._extras import on_first_use
 from dpem._version import __version__
 
 if TYPE_CHECKING:
@@ -58,36 +58,26 @@ __all__ = [
     "write_report",
 ]
 
-_HOME = {
-    "dpem._validation": ("ArgumentError",),
-    "dpem.fitting.inference": ("compare",),
-    "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
-    "dpem.fitting.search": ("DPGridSearch",),
-    "dpem.fitting.plan": ("Plan",),
-    "dpem.models.gaussian_mixture": ("DPGaussianMixture",),
-    "dpem.models.latent_class": ("DPLatentClass",),
-    "dpem.models.linear_regression": ("DPLinearRegression",),
-    "dpem.models.logistic_regression": ("DPLogisticRegression",),
-    "dpem.models.mixture_regression": ("DPMixtureRegression",),
-    "dpem.models.poisson_regression": ("DPPoissonRegression",),
-    "dpem.persistence": ("load_model", "save_model"),
-    "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
-    "dpem.registry": ("plan",),
-    "dpem.report": ("write_report",),
-    "dpem.tables.entries": ("OTHER",),
-    "dpem.tables.files": ("read_table",),
-    "dpem.tables.progress": ("progress",),
-}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'dpem' has no attribute {name!r}")
-    value = load(_MODULE[name], name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "dpem._validation": ("ArgumentError",),
+        "dpem.fitting.inference": ("compare",),
+        "dpem.fitting.scaler": ("DPStandardScaler", "pipeline_guarantee"),
+        "dpem.fitting.search": ("DPGridSearch",),
+        "dpem.fitting.plan": ("Plan",),
+        "dpem.models.gaussian_mixture": ("DPGaussianMixture",),
+        "dpem.models.latent_class": ("DPLatentClass",),
+        "dpem.models.linear_regression": ("DPLinearRegression",),
+        "dpem.models.logistic_regression": ("DPLogisticRegression",),
+        "dpem.models.mixture_regression": ("DPMixtureRegression",),
+        "dpem.models.poisson_regression": ("DPPoissonRegression",),
+        "dpem.persistence": ("load_model", "save_model"),
+        "dpem.privacy": ("Budget", "BudgetExceeded", "Guarantee", "Ledger", "LedgerError"),
+        "dpem.registry": ("plan",),
+        "dpem.report": ("write_report",),
+        "dpem.tables.entries": ("OTHER",),
+        "dpem.tables.files": ("read_table",),
+        "dpem.tables.progress": ("progress",),
+    },
+)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
 
 #: The extra that installs each optional package.
 EXTRAS = {
@@ -37,7 +37,19 @@ def needed_by(what: str) -> Iterator[None]:
         raise ModuleNotFoundError(message, name=error.name) from None
 
 
-def load(module: str, name: str) -> Any:
-    """An attribute of a module of dpem, which is imported."""
-    with needed_by(name):
-        return getattr(import_module(module), name)
+def on_first_use(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose names are imported on first use, each from its module."""
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    def __getattr__(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with needed_by(name):
+            module = import_module(homes[name])
+        value: object = getattr(module, name, module)  # a name may be that of its module
+        vars(sys.modules[package])[name] = value
+        return value
+
+    return __getattr__, lambda: sorted(sys.modules[package].__all__)

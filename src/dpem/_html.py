@@ -98,6 +98,8 @@ def _environment() -> Any:
         finalize=finalize,
     )
     environment.filters |= {"number": number, "measured": measured, "percent": percent, "capital": capital}
+    environment.filters["count"] = "{:,}".format
+    environment.globals |= {"infinity": math.inf, "min": min}
     return environment
 
 
@@ -110,12 +112,12 @@ def capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def fill(template: str, /, **values: Any) -> str:
+def fill(template: str, /, **values: object) -> str:
     """The template, rendered with these values."""
     return str(_environment().get_template(template).render(**values))
 
 
-def page(template: str, /, *, style: str, script: str = "", **values: Any) -> str:
+def page(template: str, /, *, style: str, script: str = "", **values: object) -> str:
     """A complete page that loads no other file. Its security policy allows its own script alone, by digest."""
     allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     scripts = f" script-src 'sha256-{allowed}';" if script else ""
@@ -125,60 +127,6 @@ def page(template: str, /, *, style: str, script: str = "", **values: Any) -> st
     return fill(template, style=style, script=script, policy=policy, **values)
 
 
-# --- notebooks -------------------------------------------------------------------------------------------------------
-
-#: Parameters that a notebook shows.
-_MOST_SHOWN = 25
-
-
-def guarantee_html(guarantee: Any) -> str:
-    """The guarantee."""
-    return fill("notebook.html", kind="guarantee", guarantee=guarantee)
-
-
-def budget_html(budget: Any) -> str:
-    """A bar that shows the spent part of a budget."""
-    spent, total = budget.spent_epsilon, budget.epsilon
-    words = (
-        f"ε = {number(spent)} of {number(total)} spent in {budget.n_charges:,} "
-        f"fit{'' if budget.n_charges == 1 else 's'}, at δ = {number(budget.delta)}"
-    )
-    return fill(
-        "notebook.html", kind="budget", words=words, share=0.0 if math.isinf(total) else min(spent / total, 1.0)
-    )
-
-
-def plan_html(plan: Any) -> str:
-    """The steps with their shares of the price, the prediction and the remarks."""
-    privacy = f"ε = {number(plan.epsilon)}, δ = {number(plan.delta)}"
-    head = f"{plan.model}: {plan.n:,} rows, {plan.d:,} columns, {privacy}"
-    shares = [(words, None if math.isnan(share) else share) for words, share in plan.shares()]
-    return fill("notebook.html", kind="plan", plan=plan, head=head, shares=shares)
-
-
-def model_html(model: Any) -> str:
-    """Fit check, diagnostics, parameters with intervals, guarantee; before the fit, the arguments."""
-    if not model.__sklearn_is_fitted__():
-        return fill("notebook.html", kind="unfitted", text=repr(model))
-    estimates = model._fit_summary().estimates
-    count = 0 if estimates is None else len(estimates.names)
-    body = []
-    for j in range(min(count, _MOST_SHOWN)):
-        parts = (estimates.error, estimates.value, estimates.low, estimates.high)
-        error, value, low, high = (float(part[j]) for part in parts)
-        cells = (number(value, 4), "none")
-        if error > 0:
-            cells = (measured(value, error), f"{measured(low, error)} to {measured(high, error)}")
-        body.append((estimates.names[j], *cells))
-    return fill(
-        "notebook.html",
-        kind="model",
-        name=type(model).__name__,
-        n=f"{model.plan_.n:,}",
-        check=getattr(model, "fit_check_", None),
-        diagnostics=[d for d in getattr(model, "diagnostics_", ()) if d.code != "fit-check"],
-        head=(estimates and estimates.what, "estimate", "95 % interval"),
-        body=body,
-        more=f"{count - _MOST_SHOWN:,}" if count > _MOST_SHOWN else "",
-        guarantee=model.guarantee_,
-    )
+def notebook(kind: str, shown: object) -> str:
+    """What a notebook shows of a guarantee, a budget, a plan or a model."""
+    return fill("notebook.html", kind=kind, shown=shown)

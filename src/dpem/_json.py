@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -64,9 +65,9 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A record, an array or a number as JSON has it; :func:`rebuild` turns it back, floats to the bit. JSON has no
-    infinity, which becomes the text "inf".
+    infinity, which becomes the text "inf", and no times.
 
     >>> plain((np.array([[1.5, 2.0]]), np.intp(3), math.inf))
     [[[1.5, 2.0]], 3, 'inf']
@@ -79,14 +80,16 @@ def plain(value: Any) -> Any:
         return value.tolist() if value.size else {"shape": list(value.shape)}
     if isinstance(value, tuple | list):
         return [plain(part) for part in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
     value = value.item() if isinstance(value, np.generic) else value
     return "inf" if isinstance(value, float) and value == math.inf else value
 
 
-def readable(value: Any, indent: str = "") -> str:
+def readable(value: object, indent: str = "") -> str:
     """The value as indented JSON: nested objects and lists have a line for each part, flat ones a single line."""
-    parts = list(value.values()) if isinstance(value, dict) else value
-    if not isinstance(value, dict | list) or not any(isinstance(part, dict | list) for part in parts):
+    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not any(isinstance(part, dict | list) for part in parts):
         return json.dumps(value, allow_nan=False)
     inner = indent + "  "
     lines = [readable(part, inner) for part in parts]
@@ -96,7 +99,7 @@ def readable(value: Any, indent: str = "") -> str:
     return f"{start}\n{inner}" + f",\n{inner}".join(lines) + f"\n{indent}{end}"
 
 
-def checksum(value: Any) -> str:
+def checksum(value: object) -> str:
     """SHA-256 of a JSON value in its canonical spelling. It detects accidental changes; it is no signature."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
@@ -118,10 +121,10 @@ def without_alias(hint: Any) -> Any:
     return hint
 
 
-def rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range] = RANGES) -> Any:
+def rebuild(hint: Any, value: object, where: str, ranges: Mapping[str, Range] = RANGES) -> Any:
     """The value that ``hint`` declares, from plain data, or a ValueError that names the field after ``where``.
 
-    Numbers lie in the range that goes with their field's name. Arrays are finite.
+    Numbers lie in the range of their field's name. Arrays are finite.
 
     >>> from dpem.privacy import Price
     >>> rebuild(Price, {"rho": 0.5, "gaussian": True}, "price")
@@ -152,7 +155,7 @@ def rebuild(hint: Any, value: Any, where: str, ranges: Mapping[str, Range] = RAN
     return _scalar(hint, value, where, ranges)
 
 
-def refuse_undeclared(hint: Any, where: str) -> None:
+def refuse_undeclared(hint: object, where: str) -> None:
     """Raise a ValueError if :func:`rebuild` can make no value of this type, or of a field of it."""
     hint = without_alias(hint)
     if get_origin(hint) in (Union, types.UnionType, tuple):
@@ -166,7 +169,7 @@ def refuse_undeclared(hint: Any, where: str) -> None:
         raise ValueError(f"{where} must be declared as {allowed}; it is {getattr(hint, '__name__', hint)}")
 
 
-def record(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
+def record(value: object, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
     """The value if it is an object with exactly these keys."""
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object")
@@ -177,7 +180,7 @@ def record(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:
     return value
 
 
-def _one_of(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
+def _one_of(hints: tuple[Any, ...], value: object, where: str, ranges: Mapping[str, Range]) -> Any:
     """The value of one of several types: None, a text, or a dataclass that the object's ``kind`` names."""
     if value is None and type(None) in hints:
         return None
@@ -185,13 +188,14 @@ def _one_of(hints: tuple[Any, ...], value: Any, where: str, ranges: Mapping[str,
     kinds = {hint.__name__: hint for hint in rest if isinstance(hint, type) and is_dataclass(hint)}
     if len(rest) == 1 or not kinds:
         return rebuild(str if isinstance(value, str) and str in rest else rest[0], value, where, ranges)
-    kind = value.get("kind") if isinstance(value, dict) else None
+    document = dict(value) if isinstance(value, dict) else {}
+    kind = document.pop("kind", None)
     if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(f"{where}.kind must be one of {', '.join(kinds)}")
-    return rebuild(kinds[kind], {key: part for key, part in value.items() if key != "kind"}, where, ranges)
+    return rebuild(kinds[kind], document, where, ranges)
 
 
-def _array(dtype: np.dtype[Any], value: Any, where: str) -> NDArray[Any]:
+def _array(dtype: np.dtype[np.generic], value: object, where: str) -> NDArray[np.generic]:
     """An array of this kind of number, from nested lists of equal lengths; an empty one from its shape."""
     if isinstance(value, dict):
         shape = rebuild(tuple[int, ...], record(value, where, ("shape",))["shape"], f"{where}.shape", {})
@@ -211,7 +215,7 @@ def _array(dtype: np.dtype[Any], value: Any, where: str) -> NDArray[Any]:
     return np.array(entries, dtype=dtype).reshape(shape)
 
 
-def _list(value: Any, where: str, length: int | None) -> list[Any]:
+def _list(value: object, where: str, length: int | None) -> list[object]:
     if not isinstance(value, list):
         raise ValueError(f"{where} must be a list")
     if length is not None and len(value) != length:
@@ -222,19 +226,19 @@ def _list(value: Any, where: str, length: int | None) -> list[Any]:
 _SCALARS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
-def _scalar(hint: type[Any], value: Any, where: str, ranges: Mapping[str, Range]) -> Any:
+def _scalar(hint: type, value: object, where: str, ranges: Mapping[str, Range]) -> Any:
     if hint is float and (value == "inf" or (type(value) is int and abs(value) <= sys.float_info.max)):
         value = float(value)
     if type(value) is not hint:
         raise ValueError(f"{where} must be {_SCALARS.get(hint, hint.__name__)}")
     within, words = ranges.get(where.rpartition(".")[2].partition("[")[0], _FINITE)
-    if hint in (int, float) and not within(value):
+    if isinstance(value, int | float) and hint is not bool and not within(value):
         raise ValueError(f"{where} must be {words}")
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document: dict[str, Any] = {}
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document: dict[str, object] = {}
     for key, value in pairs:
         if key in document:
             raise ValueError(f"the key {_short(key)} is given twice")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 #: The range of numbers in the units of the data: their squares and products are then ordinary floats, in float32 too.
 SMALLEST, LARGEST = 1e-12, 1e12
@@ -51,7 +51,7 @@ class ArgumentError(ValueError):
         text = "".join(rest)
         return f"{first}{text}" if text.startswith(":") else f"{first} {text}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._parts
 
 

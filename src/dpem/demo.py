@@ -9,18 +9,24 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
+import textwrap
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dpem._json import plain
 from dpem.fitting.diagnostics import FitWarning
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import Budget
 from dpem.registry import estimator
 from dpem.report import About, write_report
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 #: ε of the regression and of the classes, their δ, and the budget that both are charged to.
 EPSILON, CLASSES_EPSILON, DELTA = 1.0, 2.0, 1e-6
@@ -55,7 +61,7 @@ LEVELS = {
 }
 
 
-def table() -> tuple[Any, Any, Any]:
+def table() -> tuple[DataFrame, Series, DataFrame]:
     """Columns, response and items, recoded by rules that do not depend on the rows."""
     try:
         import pandas
@@ -78,7 +84,7 @@ def table() -> tuple[Any, Any, Any]:
     return X, np.log1p(raw.mdvis).rename("visits"), items
 
 
-def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, Any]:
+def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, object]:
     """Plan, fit and report; the results are also returned as plain data.
 
     Parameters
@@ -93,7 +99,7 @@ def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> d
         return _run(out, say)
 
 
-def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, object]:
     begun = time.monotonic()
     X, y, items = table()
     folder = Path(tempfile.mkdtemp(prefix="dpem-demo-") if out is None else out)
@@ -122,13 +128,13 @@ def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, Any]:
     return {**results, "spent": budget.spent_epsilon, "reports": reports, "seconds": seconds}
 
 
-def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     kind = estimator("linear-regression")
     bounds = {column.name: (column.low, column.high) for column in COLUMNS}
     settings = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
     model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings)
     plan = model.plan(len(X), columns=list(X.columns))
-    say(f"\n2. The plan of a regression, before it is paid for\n{_indented(plan)}")
+    say("\n2. The plan of a regression, before it is paid for\n" + textwrap.indent(str(plan), "   "))
     model.fit(X, y)
     reference = kind(epsilon=math.inf, **settings).fit(X, y)
     private, exact = model.summary(), reference.summary()
@@ -138,61 +144,47 @@ def _regression(X: Any, y: Any, budget: Budget, folder: Path, say: Callable[[str
         row = private.loc[name]
         interval = f"{row.estimate:.3f}  ({row.lower:.3f} to {row.upper:.3f})"
         say(f"   {name:<13} {interval:>34}   {exact.loc[name].estimate:15.3f}")
-    say(f"   Fit check: {model.fit_check_}")
-    for diagnostic in model._diagnostics():
-        say(f"   {diagnostic}")
-    write_report(model, folder / "regression.html", about=_about("what goes with visits to a doctor"))
     return {
         "private": private[["estimate", "lower", "upper"]].to_dict("index"),
         "without_privacy": exact["estimate"].to_dict(),
-        "fit_check": str(model.fit_check_),
-        "guarantee": str(model.guarantee_),
+        **_finish(model, "what goes with visits to a doctor", folder / "regression.html", say),
     }
 
 
-def _classes(items: Any, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def _classes(items: DataFrame, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     kind = estimator("latent-class")
     settings = {"levels": LEVELS, "delta": DELTA}
     model = kind(2, epsilon=CLASSES_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
     reference = kind(2, epsilon=math.inf, **settings).fit(items)
     order = _matching_order(model, reference)
-    say(f"\n4. Classes of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
-    shares = [[100 * w for w in model.weights_], [100 * reference.weights_[k] for k in order]]
-    say(f"   {'share of the rows':<24}{_percents(shares[0]):>20}   {_percents(shares[1]):>20}")
+    exact = {item: values[order] for item, values in reference.probabilities_.items()}
+    rows = [("share of the rows", model.weights_, reference.weights_[order])]
     for item, levels in LEVELS.items():
-        for j, level in enumerate(levels):
-            private, exact = 100 * model.probabilities_[item][:, j], 100 * reference.probabilities_[item][order, j]
-            say(f"   {f'{item}: {level}':<24}{_percents(private):>20}   {_percents(exact):>20}")
-    say(f"   Fit check: {model.fit_check_}")
-    for diagnostic in model._diagnostics():
-        say(f"   {diagnostic}")
-    write_report(model, folder / "classes.html", about=_about("classes of people who answer alike"))
+        columns = zip(levels, model.probabilities_[item].T, exact[item].T, strict=True)
+        rows += [(f"{item}: {level}", *shares) for level, *shares in columns]
+    say(f"\n4. Classes of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
+    for label, *shares in rows:
+        left, right = ("  ".join(f"{100 * share:5.1f} %" for share in part) for part in shares)
+        say(f"   {label:<24}{left:>20}   {right:>20}")
     return {
-        "private": {"shares": model.weights_.tolist(), **_plain(model.probabilities_, slice(None))},
-        "without_privacy": {"shares": reference.weights_[order].tolist(), **_plain(reference.probabilities_, order)},
-        "fit_check": str(model.fit_check_),
-        "guarantee": str(model.guarantee_),
+        "private": plain({"shares": model.weights_, **model.probabilities_}),
+        "without_privacy": plain({"shares": reference.weights_[order], **exact}),
+        **_finish(model, "classes of people who answer alike", folder / "classes.html", say),
     }
 
 
-def _matching_order(model: Any, reference: Any) -> list[int]:
+def _matching_order(model: PrivateFit, reference: PrivateFit) -> list[int]:
     """The order of the reference's classes that matches the model's best: labels of classes are arbitrary."""
     private, exact = (np.hstack(list(fit.probabilities_.values())) for fit in (model, reference))
     orders = itertools.permutations(range(len(exact)))
     return list(min(orders, key=lambda order: float(np.sum((private - exact[list(order)]) ** 2))))
 
 
-def _about(purpose: str) -> About:
-    return About("RAND Health Insurance Experiment", time.strftime("%Y-%m-%d"), purpose)
-
-
-def _plain(probabilities: dict[str, Any], order: Any) -> dict[str, Any]:
-    return {item: np.asarray(values)[order].tolist() for item, values in probabilities.items()}
-
-
-def _percents(shares: Any) -> str:
-    return "  ".join(f"{share:5.1f} %" for share in shares)
-
-
-def _indented(value: object) -> str:
-    return "\n".join(f"   {line}" for line in str(value).splitlines())
+def _finish(model: PrivateFit, purpose: str, report: Path, say: Callable[[str], None]) -> dict[str, object]:
+    """Print the diagnostics and write the report; the fit check and the guarantee as plain data."""
+    say(f"   Fit check: {model.fit_check_}")
+    for diagnostic in model._diagnostics():
+        say(f"   {diagnostic}")
+    about = About("RAND Health Insurance Experiment", time.strftime("%Y-%m-%d"), purpose)
+    write_report(model, report, about=about)
+    return {"fit_check": str(model.fit_check_), "guarantee": str(model.guarantee_)}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,7 +39,7 @@ _CONTENT = ("estimator", "parameters", "features", "fitted", "plan", "guarantee"
 _KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "uncertainty", "scaler", "checksum")
 
 
-def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: Any = None) -> None:
+def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: object = None) -> None:
     """Write a fitted estimator to ``path``, completely or not at all.
 
     Parameters
@@ -142,7 +143,7 @@ def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | No
     return new
 
 
-def _checked(document: Any) -> dict[str, Any]:
+def _checked(document: object) -> dict[str, Any]:
     """The document, after its format, version and checksum have been checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f'it is not a model file: "format" is not "{FORMAT}"')
@@ -163,7 +164,7 @@ def _checked(document: Any) -> dict[str, Any]:
     return document
 
 
-def _model(content: dict[str, Any]) -> BaseEstimator:
+def _model(content: Mapping[str, object]) -> BaseEstimator:
     """The estimator that the content describes, or a ValueError that names the field."""
     name = rebuild(str, content["estimator"], "estimator")
     if name not in registry.classes():

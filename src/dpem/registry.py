@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpem.fitting.plan import Plan
+    from dpem.fitting.sequence import PrivateFit
 
 GENERAL = "dpem.models"
 PAPER = "dpem.paper"
@@ -55,10 +59,10 @@ def classes() -> dict[str, str]:
     return _OTHERS | {point.attr: point.module for point in _declared().values()}
 
 
-def estimator(name: str) -> type[Any]:
+def estimator(name: str) -> type[PrivateFit]:
     """The estimator class of a model's name (``latent-class``) or of a class name (``DPLatentClass``)."""
     if name in classes():
-        kind: type[Any] = getattr(import_module(classes()[name]), name)
+        kind: type[PrivateFit] = getattr(import_module(classes()[name]), name)
         return kind
     if name not in modules():
         raise ValueError(f"model must be one of {', '.join(modules())}; got {name!r}.")
@@ -72,8 +76,8 @@ def plan(
     d: int | None = None,
     columns: Sequence[str] | None = None,
     target: str | None = None,
-    **arguments: Any,
-) -> Any:
+    **arguments: object,
+) -> Plan:
     """The steps of a fit, their prices and the predicted error, before there are data.
 
     Parameters

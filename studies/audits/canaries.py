@@ -5,7 +5,7 @@ and at the other end on D′, whatever the fit has released so far. Two adversar
 release* and scores a fit by the exact likelihood ratio of all answers, which a replay on the other table gives. The
 other sees the *model only* and scores it by the fitted coefficients in the canary's direction.
 
-The other rows are constant: an adversary may choose the table, and equal scores tell most about a selection.
+The other rows are constant: an adversary may choose the table, and equal scores show most about a selection.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def case(
     sparsity: int | None = None,
     method: str = "improved",
 ) -> CanaryFit:
-    """The audit of one estimator on the tables that tell the most about it.
+    """The audit of one estimator on the tables that show the most about it.
 
     >>> case("symmetric-regression", epsilon=1.0, delta=1e-5, sparsity=2).name
     'symmetric-regression, 2 of 4'

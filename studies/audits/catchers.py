@@ -67,14 +67,14 @@ def sorting(table: Table) -> tuple[Any, ...]:
 
 @cache
 def cases() -> list[Case]:
-    """Between them these fits ask every kind of question."""
+    """Together these fits make every kind of query."""
     rng = np.random.default_rng(11)
     X = rng.normal(size=(N, D))
     mixture = Table("as drawn", X + np.outer(rng.choice([-1, 1], N), BETA), None)
     single = mixture._replace(X=mixture.X.astype(np.float32))
     y = X @ BETA + 0.5 * rng.normal(size=N)
     regression = Table("as drawn", X, rng.choice([-1, 1], N) * y)
-    holes = Table("as drawn", np.where(rng.random(X.shape) < 0.2, np.nan, X), y)
+    gaps = Table("as drawn", np.where(rng.random(X.shape) < 0.2, np.nan, X), y)
     paper: dict[str, Any] = {**PRICE, **STEPS, "method": "published"}
     steep = {**paper, "start": list(60 * BETA), "clip": 1.0, "signal": 60.0}
     return [
@@ -83,8 +83,8 @@ def cases() -> list[Case]:
         Case(DPSymmetricMixture(**paper, sigma=1.0, sparsity=2), mixture),
         Case(DPSymmetricMixture(**PRICE, **STEPS, sigma=1.0, rows_per_person=2), mixture, where=[20, 150]),
         Case(DPSymmetricRegression(**paper, sigma=0.5, sparsity=2), regression),
-        Case(DPMissingRegression(**PRICE, sigma=0.5, sparsity=3), holes, missing=True),
-        Case(DPMissingRegression(**steep, sigma=0.5, sparsity=2), holes, missing=True),
+        Case(DPMissingRegression(**PRICE, sigma=0.5, sparsity=3), gaps, missing=True),
+        Case(DPMissingRegression(**steep, sigma=0.5, sparsity=2), gaps, missing=True),
         Case(DPStandardScaler(**PRICE, bounds=(-3, 3)), mixture),
         Case(DPStandardScaler(**PRICE, bounds=(-3, 3)), single, hold=sorting),
         Case(DPSymmetricMixture(**paper, sigma=1.0, sparsity=2), mixture, hold=sorting),

@@ -3,7 +3,7 @@
 python -m studies.audits.device [--only NAME] [--what replay|rows] [--out FILE.json]
 
 What is audited: that the kernels on the device keep every contribution within its bound, whatever a row holds, and that
-nothing else differs between neighbours. Kernels of narrow questions are used for small tables too here, as they are for
+nothing else differs between neighbours. Kernels of narrow queries are used for small tables too here, as they are for
 large ones elsewhere.
 """
 
@@ -66,7 +66,7 @@ def replay_wide(name: str, dtype: Any, device: str) -> Verdict:
 
 
 def replay_narrow(name: str, dtype: Any, layout: str, device: str) -> Verdict:
-    """A general model's fits, each question by its kernels; neighbours of whole rows and of rows with holes."""
+    """A general model's fits, each query by its kernels; neighbours of whole rows and of rows with missing values."""
     verdict, model = Verdict(), device_rows.MODELS[name]()
     model.set_params(random_state=None)  # a recorded fit is charged to a budget
 
@@ -74,8 +74,8 @@ def replay_narrow(name: str, dtype: Any, layout: str, device: str) -> Verdict:
         X = device_rows.LAYOUTS[layout](torch.as_tensor(rows.X.astype(dtype), device=device))
         return (X,) if rows.y is None else (X, torch.as_tensor(rows.y, device=device))
 
-    for holes in (False, True):
-        rows = device_rows.table(name, N, holes=holes)
+    for missing in (False, True):
+        rows = device_rows.table(name, N, missing=missing)
         first = record(model, *hold(rows))
         if "refused" in first.outcome:
             verdict.faults.append(first.outcome["refused"])
@@ -92,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="models whose name begins so")
     parser.add_argument("--what", choices=("replay", "rows"), help="one half of the audit")
-    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="the k-th of m parts of the questions")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), help="the k-th of m parts of the queries")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--chunk", type=int, default=rowwise.PROGRAM_ROWS, help="rows of a chunk, a power of two")
     parser.add_argument("--random", type=int, default=100, help="random hostile rows for each table")
@@ -102,7 +102,7 @@ def main() -> int:
     rowwise.LEAST_ROWS = 1
     found: list[dict[str, Any]] = []
 
-    def tell(what: str, name: str, how: str, tables: int, used: float, faults: list[str], **more: Any) -> None:
+    def line(what: str, name: str, how: str, tables: int, used: float, faults: list[str], **more: Any) -> None:
         entry = {"what": what, "model": name, "how": how, "tables": tables, "used": used, **more}
         found.append({**entry, "faults": len(faults) + (tables == 0)})
         if options.out:
@@ -121,23 +121,23 @@ def main() -> int:
             for dtype, layout in kinds:
                 verdict = replay_wide(name, dtype, options.device)
                 used = max(verdict.used.values(), default=0.0)
-                tell("replay", name, f"{dtype.__name__}, {layout}", verdict.neighbours, used, verdict.faults)
+                line("replay", name, f"{dtype.__name__}, {layout}", verdict.neighbours, used, verdict.faults)
         general = [name for name in device_rows.MODELS if "symmetric" not in name and "missing" not in name]
         for name in (name for name in general if name.startswith(options.only)):
             for dtype, layout in (every[0], every[3]):
                 verdict = replay_narrow(name, dtype, layout, options.device)
                 used = max(verdict.used.values(), default=0.0)
-                tell("replay", name, f"{dtype.__name__}, {layout}", verdict.neighbours, used, verdict.faults)
+                line("replay", name, f"{dtype.__name__}, {layout}", verdict.neighbours, used, verdict.faults)
     if options.what != "replay":
         seen: set[Any] = set()
         for name in (name for name in device_rows.MODELS if name.startswith(options.only)):
-            for place, (asked, query) in enumerate(device_rows.questions(name, seen).items()):
+            for place, (recorded, query) in enumerate(device_rows.queries(name, seen).items()):
                 for dtype, layout in every if place % options.part[1] == options.part[0] else ():
                     result = device_rows.audit(
                         query, name, dtype, layout, options.device, options.chunk, options.random
                     )
-                    how = f"{asked}, {dtype.__name__}, {layout}"
-                    tell("rows", name, how, result.tables, result.used, result.faults, off=result.off)
+                    how = f"{recorded}, {dtype.__name__}, {layout}"
+                    line("rows", name, how, result.tables, result.used, result.faults, off=result.off)
     wrong = sum(entry["faults"] for entry in found)
     print(f"{sum(entry['tables'] for entry in found)} tables, {wrong} faults")
     return int(wrong > 0 or not found)

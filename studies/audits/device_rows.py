@@ -1,14 +1,14 @@
-"""Hostile rows before the kernels that are made of narrow questions' formulas. Called by ``device.py``.
+"""Hostile rows before the kernels that are made of narrow queries' formulas. Called by ``device.py``.
 
-Every question that fits ask is collected from fits, put to a table on the device, and asked again after one row was
-replaced, or added at the end. Checked, for each question, float32 and float64, and each way a table can lie in memory:
+Every query of the fits is collected from fits, put to a table on the device, and answered again after one row was
+replaced, or added at the end. Checked, for each query, float32 and float64, and each way a table can lie in memory:
 
 1. every pair of neighbours differs by no more than the bound and its slack, and a row by itself by no more than the
    bound alone; a row that is added or removed moves the sum by no more than a contribution's size;
 2. only the sum of the chunk that holds the row changes, to the last bit;
-3. what a row adds is what the question makes of it in numpy, to 1e-10 of the size of a contribution;
-4. nothing is said and nothing is compiled when rows with holes or without numbers come: kernels, their trials and
-   Triton's files are those that were there after the first table, which has no hole.
+3. what a row adds is what the query makes of it in numpy, to 1e-10 of the size of a contribution;
+4. nothing is printed and nothing is compiled when rows with missing values or without numbers come: kernels, their
+   trials and Triton's files are those that were there after the first table, which has no missing value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PRICE: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-4, "random_state": 0}
 SYMMETRIC: dict[str, Any] = {**PRICE, "sparsity": 3}
 BOX = {**PRICE, "bounds": (-3.0, 3.5)}
 BOTH = {**BOX, "y_bounds": (-5.0, 5.0)}
-#: Estimators whose fits ask the questions.
+#: Estimators whose fits make the queries.
 MODELS: dict[str, Callable[[], Any]] = {
     "linear regression": lambda: dpem.DPLinearRegression(**BOTH),
     **{
@@ -54,7 +54,7 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-def table(model: str, n: int, *, holes: bool = False) -> Table:
+def table(model: str, n: int, *, missing: bool = False) -> Table:
     """Rows as the model assumes them, in float64."""
     rng = np.random.default_rng(5)
     side = rng.choice([-1.0, 1.0], n)
@@ -65,42 +65,42 @@ def table(model: str, n: int, *, holes: bool = False) -> Table:
     if "mixture of regressions" in model or "symmetric regressions" in model:
         assert y is not None
         y *= side
-    if holes:
+    if missing:
         X[rng.random(X.shape) < 0.1] = np.nan
-    return Table("with holes" if holes else "whole", X, y)
+    return Table("with missing values" if missing else "whole", X, y)
 
 
-class Asking:
-    """A source that remembers what it was asked."""
+class Recording:
+    """A source that records its queries."""
 
-    def __init__(self, source: Source, asked: list[Query]) -> None:
-        self._source, self._asked = source, asked
+    def __init__(self, source: Source, recorded: list[Query]) -> None:
+        self._source, self._queries = source, recorded
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
     def total(self, query: Query) -> FloatArray:
-        self._asked.append(query)
+        self._queries.append(query)
         return self._source.total(query)
 
-    def split(self, parts: int) -> list[Asking]:
-        return [Asking(part, self._asked) for part in self._source.split(parts)]
+    def split(self, parts: int) -> list[Recording]:
+        return [Recording(part, self._queries) for part in self._source.split(parts)]
 
 
-def questions(model: str, seen: set[Any]) -> dict[str, Query]:
-    """The narrow questions of one fit to whole rows and one to rows with holes, each formula that was not ``seen``."""
+def queries(model: str, seen: set[Any]) -> dict[str, Query]:
+    """The narrow queries of a fit to whole rows and of one with missing values, of formulas not yet ``seen``."""
     found: dict[str, Query] = {}
-    for holes in (False, True):
-        asked: list[Query] = []
-        estimator, rows = MODELS[model](), table(model, 3000, holes=holes)
-        door = estimator._curator
-        estimator._curator = lambda source, *others: door(Asking(source, asked), *others)  # noqa: B023
+    for missing in (False, True):
+        recorded: list[Query] = []
+        estimator, rows = MODELS[model](), table(model, 3000, missing=missing)
+        make_curator = estimator._curator
+        estimator._curator = lambda source, *others: make_curator(Recording(source, recorded), *others)  # noqa: B023
         try:
             estimator.fit(rows.X) if rows.y is None else estimator.fit(rows.X, rows.y)
         except ValueError:
-            if not holes:
-                raise  # holes are refused by some
-        for query in asked:
+            if not missing:
+                raise  # some models refuse missing values
+        for query in recorded:
             formula = formula_of(query, response=rows.y is not None) if hasattr(query, "sums") else None
             if formula is None or len(formula.results) > rowwise.MOST_RESULTS:
                 continue
@@ -135,7 +135,7 @@ LAYOUTS = {
 
 @dataclass
 class Found:
-    """What an audit of one question found: how many tables, the faults, and the largest part of the bound."""
+    """What an audit of one query found: how many tables, the faults, and the largest part of the bound."""
 
     tables: int = 0
     used: float = 0.0
@@ -160,17 +160,17 @@ def footprint() -> tuple[Any, ...]:
 
 
 def audit(query: Any, model: str, dtype: Any, layout: str, device: str, chunk: int, random: int) -> Found:
-    """One question about one kind of table; chunks of ``chunk`` rows, a power of two."""
+    """One query about one kind of table; chunks of ``chunk`` rows, a power of two."""
     found, n = Found(), 2 * chunk + chunk // 3
     bound, room = query.bound, slack(query, n + 1, np.dtype(np.float64), chunk)
     before: tuple[Any, ...] | None = None
-    for holes, at in ((False, chunk + chunk // 2), (True, n - 1)):
-        rows = table(model, n, holes=holes)
+    for missing, at in ((False, chunk + chunk // 2), (True, n - 1)):
+        rows = table(model, n, missing=missing)
         rows = Table(rows.name, rows.X.astype(dtype), rows.y)
         X = LAYOUTS[layout](torch.as_tensor(rows.X, device=device))
         y = None if rows.y is None else torch.as_tensor(rows.y, device=device)
 
-        def ask(X: Any, y: Any) -> FloatArray:
+        def sums_of(X: Any, y: Any) -> FloatArray:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 sums = query.sums(Chunk(X, y), chunk)
@@ -186,20 +186,20 @@ def audit(query: Any, model: str, dtype: Any, layout: str, device: str, chunk: i
             own = None if y is None else torch.full((1,), response, dtype=torch.float64, device=device)  # noqa: B023
             there = Chunk(row[None, :].astype(dtype).astype(float), None if own is None else np.array([response]))
             with np.errstate(all="ignore"):
-                return ask(alone, own)[0], query.sum(there)
+                return sums_of(alone, own)[0], query.sum(there)
 
-        first = ask(X, y)
+        first = sums_of(X, y)
         before = footprint() if before is None else before
         totals, alone, kept = [first.sum(axis=0)], [], (X[at].clone(), None if y is None else y[at].clone())
         for name, row, response in hostile(rows, at, random):
             X[at] = torch.as_tensor(np.asarray(row).astype(dtype), device=device)
             if y is not None:
                 y[at] = response
-            sums = ask(X, y)
+            sums = sums_of(X, y)
             if not np.array_equal(np.delete(sums, at // chunk, 0), np.delete(first, at // chunk, 0)):
                 found.faults.append(f"{name}: another chunk's sum changed")
             if at == n - 1:
-                shorter = ask(X[:at], None if y is None else y[:at])
+                shorter = sums_of(X[:at], None if y is None else y[:at])
                 gained = (sums.sum(axis=0) - shorter.sum(axis=0))[None, :]
                 size = (bound.size_linf * (1 + room), bound.size_l2 * (1 + room))
                 found.within(f"{name}: added", gained, *size)

@@ -2,8 +2,8 @@
 
     python -m studies.audits.faults [--kills 300] [--racers 200] [--quick] [--out results/audit_faults.json]
 
-Every campaign runs fits against a ledger while something breaks, and then reads the books
-(:mod:`studies.audits.faults_books` says what must hold). Each runs against a SQLite file and a real PostgreSQL server
+Every campaign runs fits against a ledger while something breaks, and then checks the ledger
+(:mod:`studies.audits.faults_ledger` says what must hold). Each runs against a SQLite file and a real PostgreSQL server
 where it applies; without a server's programs the SQLite half runs alone. Counts are printed and written, and the exit
 status is 1 if anything did not hold.
 """
@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from studies.audits import faults_cluster, faults_process, faults_server, faults_threads
 from studies.audits.faults_apart import Apart
-from studies.audits.faults_books import Findings
+from studies.audits.faults_ledger import Findings
 from studies.audits.postgres import Server, serving, why_not
 
 SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from studies.audits import faults_disk, faults_kills, faults_process, faults_race
-from studies.audits.faults_books import Findings
+from studies.audits.faults_ledger import Findings
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES: dict[str, Callable[[list[str]], None]] = {
@@ -69,7 +69,7 @@ class Apart:
 
 
 def serve() -> None:
-    """Run what is asked for, one after another, until the input ends."""
+    """Run what the input names, one after another, until the input ends."""
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         name, *arguments = json.loads(line)

@@ -1,7 +1,7 @@
-"""Dask workers killed in mid-question: the right answer, charged once.
+"""Dask workers killed in mid-query: the right answer, charged once.
 
 Noise is seeded, so that the fit on the cluster must be the fit in memory. Every block takes a while to be read, so the
-worker that is killed while a question is under way has blocks in hand.
+worker that is killed while a query is under way has blocks in hand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 from dpem import Ledger
 from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Noise, SeededNoise
-from studies.audits.faults_books import AMPLE, DATASET, SETTINGS, Attempts, Findings, Watched, table
+from studies.audits.faults_ledger import AMPLE, DATASET, SETTINGS, Attempts, Findings, Watched, table
 
 #: Seconds that a block takes to be read.
 SLOW = 0.04
@@ -51,7 +51,7 @@ def killed(client: Client, pause: float, deaths: list[int]) -> threading.Thread:
 
 
 def campaign(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
-    """A fit after the other; in each a worker dies in the first or in the second question."""
+    """A fit after the other; in each a worker dies in the first or in the second query."""
     found, chance, X = Findings(), Random(0), table(1200)
     ledger = Ledger(url).open(DATASET, **AMPLE)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -88,12 +88,12 @@ def _round(found: Findings, client: Client, ledger: Ledger, X: Any, turn: int, p
     deaths: list[int] = []
     killers = []
 
-    def act(question: int) -> None:
-        if question == 1 + turn % 2:
+    def act(query: int) -> None:
+        if query == 1 + turn % 2:
             killers.append(killed(client, pause, deaths))
 
     rows = da.from_array(X, chunks=(len(X) // BLOCKS, X.shape[1])).map_blocks(slowly, dtype=float)
-    fitted = Repeatable(**SETTINGS, budget=ledger).before_questions(act).fit(rows)
+    fitted = Repeatable(**SETTINGS, budget=ledger).before_queries(act).fit(rows)
     for killer in killers:
         killer.join()
     expected = DPSymmetricMixture(**SETTINGS, random_state=0).fit(X)

@@ -24,7 +24,7 @@ import numpy as np
 
 from dpem import Ledger, LedgerError, load_model
 from dpem.cli.main import cli
-from studies.audits.faults_books import AMPLE, DATASET, Attempts, Findings, read, table
+from studies.audits.faults_ledger import AMPLE, DATASET, Attempts, Findings, read, table
 
 PAGE = 4096
 NOBODY = 65534
@@ -136,13 +136,13 @@ def _fill_tablespace(found: Findings, disk: Path, url: str) -> None:
 
 def shell(*arguments: str) -> tuple[int, str]:
     """Exit status of ``dpem`` and its last line on standard error."""
-    said, status = io.StringIO(), 0
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    message, status = io.StringIO(), 0
+    with contextlib.redirect_stderr(message), contextlib.redirect_stdout(io.StringIO()):
         try:
             cli.main(list(arguments))
         except SystemExit as ended:
             status = int(ended.code or 0)
-    return status, (said.getvalue().strip().splitlines() or [""])[-1]
+    return status, (message.getvalue().strip().splitlines() or [""])[-1]
 
 
 def outputs(found: Findings, folder: Path) -> None:
@@ -153,8 +153,8 @@ def outputs(found: Findings, folder: Path) -> None:
     settings = "--epsilon 0.5 --delta 1e-5 --method published --sparsity 2 --sigma 1 --start equal --anyway --force"
     fit = ("fit", "symmetric-mixture", str(rows), *settings.split(), "--ledger", url, "--dataset", DATASET)
     for out in (("--out", "/dev/full"), ("--out", str(folder / "m.json"), "--report", "/dev/full")):
-        status, said = shell(*fit, *out)
-        found.sentence(said, "/dev/full")
+        status, message = shell(*fit, *out)
+        found.sentence(message, "/dev/full")
         found.check((status, len(read(url)[0])) == (6, 0), "a fit whose output cannot be written was not refused")
         found.counts["output refused, nothing spent"] += 1
     with small_disk(folder / "outputs", "64k") as disk:
@@ -162,17 +162,17 @@ def outputs(found: Findings, folder: Path) -> None:
             found.counts["not mounted"] += 1
             return
         with filled(disk, 0):
-            status, said = shell(*fit, "--out", f"{disk}/model.json")
-        rescued = re.search(r"the model that was paid for is in (\S+): move", said)
-        found.sentence(said, "no space left")
-        found.check(status == 6 and rescued is not None, f"the model of a paid fit was not kept: {said}")
+            status, message = shell(*fit, "--out", f"{disk}/model.json")
+        rescued = re.search(r"the model that was paid for is in (\S+): move", message)
+        found.sentence(message, "no space left")
+        found.check(status == 6 and rescued is not None, f"the model of a paid fit was not kept: {message}")
         if rescued is not None:
             load_model(rescued[1])
             os.unlink(rescued[1])
             os.rmdir(os.path.dirname(rescued[1]))
         with filled(disk, 0):
-            status, said = shell(*fit, "--out", str(folder / "m.json"), "--report", f"{disk}/report.html")
-        found.sentence(said, "no space left")
+            status, message = shell(*fit, "--out", str(folder / "m.json"), "--report", f"{disk}/report.html")
+        found.sentence(message, "no space left")
         load_model(folder / "m.json")
         found.check(status == 6 and os.listdir(disk) == [], "a part of a file was left behind")
         outcomes = [row.outcome for row in read(url)[0]]
@@ -195,8 +195,8 @@ def as_reader(url: str) -> str:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(pipe) as said:
-        text = said.read()
+    with os.fdopen(pipe) as message:
+        text = message.read()
     os.wait()
     return text
 
@@ -210,10 +210,10 @@ def read_only(found: Findings, folder: Path) -> None:
         attempts = opened(found, url)
         (home / "budget.db").chmod(file_mode)
         home.chmod(folder_mode)
-        said = as_reader(url)
+        message = as_reader(url)
         left = os.listdir(home)
         home.chmod(0o700)
-        found.check(said == '["refused", 1, 0, []]' and left == ["budget.db"], f"a reader was told {said}")
+        found.check(message == '["refused", 1, 0, []]' and left == ["budget.db"], f"a reader read {message}")
         found.counts["read-only: refused"] += 1
         (home / "budget.db").chmod(0o600)
         attempts.look()
@@ -252,4 +252,4 @@ def main(arguments: Sequence[str]) -> None:
     else:
         read_only_server(found, url)
         full_tablespace(found, folder, url)
-    found.tell()
+    found.print()

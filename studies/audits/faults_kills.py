@@ -3,9 +3,9 @@
 Arguments of ``main``: URL KILLS SEED [late]. The last plants a bug that the campaign must find.
 
 Each round forks two children that fit and fit again, drawing on the same ledger, and kills each at its own random
-moment, spread evenly over the time of two fits of its own. A child tells on a pipe what it is about to do and what it
-was told, so the phase in which it died is known afterwards from the pipe and the ledger together. A dataset is opened
-with room for some fits only; when it is spent the next is opened, so kills meet totals that are nearly spent too.
+moment, spread evenly over the time of two fits of its own. A child writes to a pipe what it is about to do and which
+answer it got, so the phase in which it died is known from the pipe and the ledger together. A dataset is opened with
+room for some fits only; when it is spent the next is opened, so kills meet totals that are nearly spent too.
 """
 
 from __future__ import annotations
@@ -20,65 +20,65 @@ from typing import Any
 
 from dpem import BudgetExceeded, Ledger
 from dpem.privacy import Charge, Price
-from studies.audits.faults_books import SETTINGS, Findings, Watched, check_books, price, room_for, table
+from studies.audits.faults_ledger import SETTINGS, Findings, Watched, check_ledger, price, room_for, table
 
 #: Fits that a dataset has room for.
 ROOM = 60
-ASKING, TOLD, READING, ANSWERED, REFUSED, FAILED = "ADQRXE"
+CHARGING, CONFIRMED, READING, ANSWERED, REFUSED, FAILED = "ADQRXE"
 #: Phases of a fit, in order, as the table names them.
 PHASES = {
     "": "before the charge",
-    ASKING: "in the charge, no row",
+    CHARGING: "in the charge, no row",
     "written": "in the charge, row written",
-    TOLD: "charge told, rows not asked",
-    READING: "rows asked",
+    CONFIRMED: "charge confirmed, rows not read",
+    READING: "rows read",
     "closed": "closed, answer not given",
     ANSWERED: "before the charge",
     REFUSED: "refused",
 }
 
 
-class TellingLedger(Ledger):
-    """A ledger that tells on a pipe before a charge and after it."""
+class ReportingLedger(Ledger):
+    """A ledger that writes to a pipe before a charge and after it."""
 
     pipe: int
 
-    def charge(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
-        os.write(self.pipe, f"{ASKING}\n".encode())
-        charge = super().charge(epsilon, delta, price, **said)
-        os.write(self.pipe, f"{TOLD} {charge.id}\n".encode())
+    def charge(self, epsilon: float, delta: float, price: Price, **details: Any) -> Any:
+        os.write(self.pipe, f"{CHARGING}\n".encode())
+        charge = super().charge(epsilon, delta, price, **details)
+        os.write(self.pipe, f"{CONFIRMED} {charge.id}\n".encode())
         return charge
 
 
-class LateLedger(TellingLedger):
+class LateLedger(ReportingLedger):
     """A planted bug: the charge is written when the fit has ended."""
 
-    def charge(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
+    def charge(self, epsilon: float, delta: float, price: Price, **details: Any) -> Any:
         ledger, number = self, len(self.history()) + 1
 
         class Late(Charge):
             def close(self, outcome: str) -> None:
-                Ledger.charge(ledger, epsilon, delta, price, **said).close(outcome)
+                Ledger.charge(ledger, epsilon, delta, price, **details).close(outcome)
 
-        os.write(self.pipe, f"{ASKING}\n{TOLD} {number}\n".encode())
+        os.write(self.pipe, f"{CHARGING}\n{CONFIRMED} {number}\n".encode())
         return Late(epsilon, delta, price)
 
 
-LEDGERS = {"sound": TellingLedger, "late": LateLedger}
+LEDGERS = {"sound": ReportingLedger, "late": LateLedger}
 
 
-def fit_for_ever(ledger: TellingLedger, pipe: int) -> None:
+def fit_for_ever(ledger: ReportingLedger, pipe: int) -> None:
     """Fit until killed, or until the total is spent."""
     ledger.pipe = pipe
 
-    def asked(number: int) -> None:
+    def note(number: int) -> None:
         if number == 1:
             os.write(pipe, f"{READING}\n".encode())
 
     X = table()
     while True:
         try:
-            model = Watched(**SETTINGS, budget=ledger).before_questions(asked).fit(X)
+            model = Watched(**SETTINGS, budget=ledger).before_queries(note).fit(X)
         except BudgetExceeded:
             os.write(pipe, f"{REFUSED}\n".encode())
             return
@@ -90,13 +90,13 @@ def fit_for_ever(ledger: TellingLedger, pipe: int) -> None:
 
 @dataclass
 class Child:
-    """A process that fits, and what it has said."""
+    """A process that fits, and what it has reported."""
 
-    ledger: TellingLedger
-    told: dict[int, str] = field(default_factory=dict)
+    ledger: ReportingLedger
+    confirmed: dict[int, str] = field(default_factory=dict)
     answers: list[str] = field(default_factory=list)
     last: str = ""
-    said: str = ""
+    error: str = ""
 
     def __post_init__(self) -> None:
         self._read, write = os.pipe()
@@ -118,14 +118,14 @@ class Child:
 
     def _hear(self, line: str) -> None:
         self.last, _, rest = line.partition(" ")
-        if self.last == TOLD:
+        if self.last == CONFIRMED:
             self._charge = int(rest)
-            self.told[self._charge] = "told"
+            self.confirmed[self._charge] = "confirmed"
         elif self.last == ANSWERED:
-            self.told[self._charge] = "answered"
+            self.confirmed[self._charge] = "answered"
             self.answers.append(rest)
         elif self.last == FAILED:
-            self.said = rest
+            self.error = rest
 
 
 def settled(url: str) -> None:
@@ -140,17 +140,17 @@ def settled(url: str) -> None:
             time.sleep(0.002)
 
 
-def phase(child: Child, rows: Mapping[int, str | None], untold: bool) -> str:
-    """Where the child was when it died; ``untold`` if there is a row that nobody was told of."""
-    if child.last == ASKING and untold:
+def phase(child: Child, rows: Mapping[int, str | None], unconfirmed: bool) -> str:
+    """Where the child was when it died; ``unconfirmed`` if there is a row that was confirmed to nobody."""
+    if child.last == CHARGING and unconfirmed:
         return PHASES["written"]
-    if child.last == READING and rows.get(max(child.told)) is not None:
+    if child.last == READING and rows.get(max(child.confirmed)) is not None:
         return PHASES["closed"]
     return PHASES.get(child.last, "failed")
 
 
 class Campaign:
-    """Rounds of two kills, each followed by a look at the books."""
+    """Rounds of two kills, each followed by a check of the ledger."""
 
     def __init__(self, url: str, seed: int, kind: str = "sound") -> None:
         self._url, self._kind, self._chance = url, kind, random.Random(seed)
@@ -163,15 +163,15 @@ class Campaign:
         self._name = f"dataset {self.found.counts['datasets'] + 1}"
         Ledger(self._url).open(self._name, **self._total)
         self.found.counts["datasets"] += 1
-        self._told: dict[int, str] = {}
-        self._untold = 0
+        self._confirmed: dict[int, str] = {}
+        self._unconfirmed = 0
 
     def _four_fits(self) -> float:
         """Seconds that four fits take, with their charges: two for each of two children."""
         started = time.perf_counter()
         ledger = Ledger(self._url).open("timing", epsilon=100.0, delta=1e-3)
         for _ in range(10):
-            Watched(**SETTINGS, budget=ledger).before_questions(lambda _: None).fit(table())
+            Watched(**SETTINGS, budget=ledger).before_queries(lambda _: None).fit(table())
         return (time.perf_counter() - started) / 2.5
 
     def round(self) -> None:
@@ -187,19 +187,19 @@ class Campaign:
     def _look(self, children: Sequence[Child]) -> None:
         found = self.found
         for child in children:
-            self._told |= child.told
-            found.check(not child.said, f"a fit failed: {child.said}")
+            self._confirmed |= child.confirmed
+            found.check(not child.error, f"a fit failed: {child.error}")
             found.check(self._answers.isdisjoint(child.answers), "two fits drew the same noise")
             self._answers |= set(child.answers)
             found.counts["fits answered"] += len(child.answers)
-        rows = check_books(found, self._url, self._told, self._cost, self._name)
-        untold = sum(row.id not in self._told for row in rows) - self._untold
-        self._untold += untold
-        found.check(0 <= untold <= sum(child.last == ASKING for child in children), "a row that no fit asked for")
+        rows = check_ledger(found, self._url, self._confirmed, self._cost, self._name)
+        unconfirmed = sum(row.id not in self._confirmed for row in rows) - self._unconfirmed
+        self._unconfirmed += unconfirmed
+        found.check(0 <= unconfirmed <= sum(child.last == CHARGING for child in children), "a row that no fit made")
         outcomes = {row.id: row.outcome for row in rows}
         for child in children:
-            where = phase(child, outcomes, untold > 0)
-            untold -= where == PHASES["written"]
+            where = phase(child, outcomes, unconfirmed > 0)
+            unconfirmed -= where == PHASES["written"]
             found.counts[f"killed {where}"] += 1
             found.counts["kills"] += 1
 
@@ -210,4 +210,4 @@ def main(arguments: Sequence[str]) -> None:
     while campaign.found.counts["kills"] < int(kills):
         campaign.round()
         print("step 2", flush=True)
-    campaign.found.tell()
+    campaign.found.print()

@@ -2,7 +2,7 @@
 
 The clock of whoever charges is written down and decides nothing: order and totals are those of the charges' numbers.
 
-A question that runs out of memory fails after the charge: the charge stays, is shown as failed, and the budget serves
+A query that runs out of memory fails after the charge: the charge stays, is shown as failed, and the budget serves
 the next fit.
 
 ``main``, with a URL as its argument, limits the memory of a process for real, before a kernel's sum over five million
@@ -27,7 +27,7 @@ from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables import Source
-from studies.audits.faults_books import (
+from studies.audits.faults_ledger import (
     AMPLE,
     DATASET,
     SETTINGS,
@@ -35,7 +35,7 @@ from studies.audits.faults_books import (
     Findings,
     Watched,
     WatchedSource,
-    check_books,
+    check_ledger,
     table,
 )
 
@@ -43,7 +43,7 @@ MONTHS = timedelta(days=30)
 
 
 class Clock(datetime):
-    """A clock that says what it is told to."""
+    """A clock that shows the time it is set to."""
 
     says = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -57,29 +57,29 @@ def clock_set_back(url: str, charges: int, tick: Callable[[int], object]) -> Fin
     found, chance = Findings(), Random(0)
     jumping, steady = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "steady"))
     prices = [chance.uniform(1e-3, 8e-3) for _ in range(charges)]
-    said = []
+    times = []
     with mock.patch("dpem.privacy.ledger_entries.datetime", Clock):
         for turn, rho in enumerate(prices):
             Clock.says = datetime(2030, 1, 1, tzinfo=UTC) + chance.randint(-500, 500) * MONTHS
-            said.append(Clock.says)
+            times.append(Clock.says)
             jumping.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
             tick(1)
     for turn, rho in enumerate(prices):
         steady.charge(0.5, 1e-5, Price(rho), purpose=f"{turn}").close("answered")
     history = jumping.history()
-    found.check([charge.time for charge in history] == said, "the clock that was set was not the ledger's")
+    found.check([charge.time for charge in history] == times, "the clock that was set was not the ledger's")
     found.check([charge.purpose for charge in history] == [f"{turn}" for turn in range(charges)], "the order changed")
     ours, theirs = jumping.state(), steady.state()
     same = (ours.spent_epsilon, ours.left, ours.n_charges) == (theirs.spent_epsilon, theirs.left, theirs.n_charges)
     found.check(same, "the totals depend on the clock")
-    check_books(found, url, {charge.id: "answered" for charge in history}, min(prices), "jumping")
+    check_ledger(found, url, {charge.id: "answered" for charge in history}, min(prices), "jumping")
     found.counts["fits"] = charges
-    found.counts["clock set back"] = sum(later < sooner for sooner, later in pairwise(said))
+    found.counts["clock set back"] = sum(later < sooner for sooner, later in pairwise(times))
     return found
 
 
 class Starving:
-    """A question whose sum runs out of memory in its second chunk."""
+    """A query whose sum runs out of memory in its second chunk."""
 
     def __init__(self, query: Query) -> None:
         self._query, self._chunks = query, 0
@@ -93,19 +93,19 @@ class Starving:
 
 
 class Starved(DPSymmetricMixture):
-    """A fit one of whose questions runs out of memory."""
+    """A fit one of whose queries runs out of memory."""
 
-    def starving(self, question: int) -> Starved:
-        self._question = question
+    def starving(self, query: int) -> Starved:
+        self._query = query
         return self
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        starve, asked = self._question, []
+        starve, queries = self._query, []
 
         class Rows(WatchedSource):
             def total(self, query: Query) -> FloatArray:
-                asked.append(query)
-                return self._source.total(Starving(query) if len(asked) == starve else query)
+                queries.append(query)
+                return self._source.total(Starving(query) if len(queries) == starve else query)
 
             def split(self, parts: int) -> list[WatchedSource]:
                 return [Rows(part, self._act) for part in self._source.split(parts)]
@@ -114,7 +114,7 @@ class Starved(DPSymmetricMixture):
 
 
 def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
-    """Every question of a fit in turn runs out of memory in mid-total."""
+    """Every query of a fit in turn runs out of memory in mid-total."""
     found, X = Findings(), table()
     ledger, budget = Ledger(url).open(DATASET, **AMPLE), Budget(**AMPLE)
     before, failed = 0, 0
@@ -130,16 +130,16 @@ def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findi
         found.check(outcomes[before:] == ["failed"], "a fit without memory is not charged once and shown as failed")
         found.check(budget.n_charges == len(outcomes), "a fit without memory is not charged once to a Budget")
         for money in (ledger, budget):
-            Watched(**SETTINGS, budget=money).before_questions(lambda _: None).fit(X)
+            Watched(**SETTINGS, budget=money).before_queries(lambda _: None).fit(X)
         before = len(outcomes) + 1
         tick(1)
-    Attempts(found, url, {charge.id: "told" for charge in ledger.history()}).look()
+    Attempts(found, url, {charge.id: "confirmed" for charge in ledger.history()}).look()
     found.counts["chunks out of memory"] = failed
     found.counts["fits answered afterwards"] = 2 * rounds
     return found
 
 
-def starve(question: int) -> None:
+def starve(query: int) -> None:
     """From now on this process gets no more than 8 MiB more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     more = pages * resource.getpagesize() + (8 << 20)
@@ -147,17 +147,17 @@ def starve(question: int) -> None:
 
 
 def real_limit(url: str) -> Findings:
-    """A kernel asks for 40 MB where there are 8."""
+    """A kernel needs 40 MB where there are 8."""
     found, ledger = Findings(), Ledger(url, DATASET)
     settings: dict[str, Any] = {**SETTINGS, "n_iter": 1}
     X = np.zeros((4, 5_000_000), dtype=np.float32)
     DPSymmetricMixture(**settings).fit(X[:, :8])  # what a fit loads is loaded before memory is short
     charges = ledger.state().n_charges
     try:
-        Watched(**settings, budget=ledger).before_questions(starve).fit(X)
+        Watched(**settings, budget=ledger).before_queries(starve).fit(X)
         found.broken.append("a fit without memory gave an answer")
     except MemoryError as error:
-        found.check("\n" not in str(error), "what was said is not one line")
+        found.check("\n" not in str(error), "the message is not one line")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     outcomes = [charge.outcome for charge in ledger.history()][charges:]
@@ -169,4 +169,4 @@ def real_limit(url: str) -> Findings:
 
 
 def main(arguments: Sequence[str]) -> None:
-    real_limit(*arguments).tell()
+    real_limit(*arguments).print()

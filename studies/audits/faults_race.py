@@ -5,7 +5,7 @@ Arguments of ``main``: URL PROCESSES THREADS FITS [crowded].
 A dataset is opened with room for exactly FITS fits. PROCESSES processes of THREADS threads each get ready, are let go
 at the same moment, and every thread fits once. Each must end with an answer or with BudgetExceeded and nothing else; a
 database that stays locked would be something else. At a crowded server, which lets fewer sessions in than there are
-racers, a fit may also be told that nothing was recorded; then no more succeed than fit.
+racers, a fit may also end with the error that nothing was recorded; then no more succeed than fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from dpem import BudgetExceeded, Ledger
 from dpem.paper import DPSymmetricMixture
-from studies.audits.faults_books import DATASET, SETTINGS, Findings, check_books, price, room_for, table
+from studies.audits.faults_ledger import DATASET, SETTINGS, Findings, check_ledger, price, room_for, table
 
 ANSWERED, REFUSED = "answered", "refused"
 
@@ -81,8 +81,8 @@ def race(url: str, processes: int, threads: int) -> Counter[str]:
     os.close(go[1])
     ended = Counter[str]()
     for pipe in pipes:
-        with os.fdopen(pipe, "rb") as said:
-            ended.update(json.loads(said.read() or "{}"))
+        with os.fdopen(pipe, "rb") as end:
+            ended.update(json.loads(end.read() or "{}"))
         os.wait()
     return ended
 
@@ -93,7 +93,7 @@ def campaign(url: str, processes: int, threads: int, fits: int, crowded: bool) -
     ended = race(url, processes, threads)
     found.counts.update({f"fits {ANSWERED}": ended[ANSWERED], "fits refused by BudgetExceeded": ended[REFUSED]})
     found.counts["fits that ended otherwise"] = processes * threads - ended[ANSWERED] - ended[REFUSED]
-    rows = check_books(found, url, {}, price())
+    rows = check_ledger(found, url, {}, price())
     if crowded:
         found.check(ended[ANSWERED] == len(rows) <= fits, f"{ended[ANSWERED]} fits were answered where {fits} fit")
     else:
@@ -101,11 +101,11 @@ def campaign(url: str, processes: int, threads: int, fits: int, crowded: bool) -
         found.check(ended[REFUSED] == processes * threads - fits, "not all the others were refused by BudgetExceeded")
         found.check([row.outcome for row in rows] == [ANSWERED] * fits, "the ledger does not show the answered fits")
     for how in set(ended) - {ANSWERED, REFUSED}:
-        told = crowded and how.startswith("LedgerError") and how.endswith("nothing was recorded.")
-        found.check(told, f"{ended[how]} fit(s) ended with {how}")
+        refused = crowded and how.startswith("LedgerError") and how.endswith("nothing was recorded.")
+        found.check(refused, f"{ended[how]} fit(s) ended with {how}")
     return found
 
 
 def main(arguments: Sequence[str]) -> None:
     url, (processes, threads, fits) = arguments[0], map(int, arguments[1:4])
-    campaign(url, processes, threads, fits, "crowded" in arguments[4:]).tell()
+    campaign(url, processes, threads, fits, "crowded" in arguments[4:]).print()

@@ -1,7 +1,7 @@
 """Connections that drop: a server that stops without warning, sessions that are ended, in mid-fit and at random.
 
 A fit whose charge was confirmed goes on without the server and keeps its answer; if its outcome cannot be written a
-warning says so. A fit whose charge was not confirmed never asks the rows: it is told that nothing was recorded, or, if
+warning says so. A fit whose charge was not confirmed never reads rows: its message is that nothing was recorded, or, if
 the confirmation itself was lost, that it may have been.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from dpem import Ledger
-from studies.audits.faults_books import AMPLE, DATASET, Attempts, Findings
+from studies.audits.faults_ledger import AMPLE, DATASET, Attempts, Findings
 from studies.audits.postgres import Server
 
 
@@ -25,12 +25,12 @@ def opened(found: Findings, server: Server) -> tuple[str, Attempts]:
 
 
 def stopped_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
-    """The server is gone before the first or the second question, and comes back later."""
+    """The server is gone before the first or the second query, and comes back later."""
     _, attempts = opened(found, server)
     for turn in range(rounds):
 
-        def stop(question: int, turn: int = turn) -> None:
-            if question == 1 + turn % 2:
+        def stop(query: int, turn: int = turn) -> None:
+            if query == 1 + turn % 2:
                 server.stop()
 
         how = attempts.fit(stop)
@@ -91,7 +91,7 @@ def storm(found: Findings, server: Server, fits: int, chance: random.Random) -> 
         for _ in range(fits):
             found.counts[f"sessions ended at random: {attempts.fit()}"] += 1
     found.counts["sessions ended at random"] += ended
-    found.counts["charges of which was said that they may have been recorded"] += attempts.perhaps
+    found.counts["charges perhaps recorded"] += attempts.perhaps
     attempts.look()
 
 
@@ -110,7 +110,7 @@ def crashes(found: Findings, server: Server, rounds: int, chance: random.Random)
             how = attempts.fit()
             found.counts[f"server stopped at random: {how}"] += 1
             time.sleep(0.05 if how == "refused" else 0.0)
-    found.counts["charges of which was said that they may have been recorded"] += attempts.perhaps
+    found.counts["charges perhaps recorded"] += attempts.perhaps
     attempts.look()
 
 

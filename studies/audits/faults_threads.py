@@ -3,7 +3,7 @@
     python -m studies.audits.faults_threads
 
 A table of two tasks of 16 rows and ten million columns is summed by the loops and the threads of every sum. Then memory
-is limited. The main thread finds the 80 MB for its task in its own heap, which was told to keep what it once had;
+is limited. The main thread finds the 80 MB for its task in its own heap, which keeps what it once had;
 another thread has no such heap and finds nothing.
 """
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from studies.audits.faults_books import Findings
+from studies.audits.faults_ledger import Findings
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS, COLUMNS, RUNS = 16, 10_000_000, 8
@@ -30,8 +30,8 @@ def campaign() -> Findings:
     found.check(done.returncode == 0, f"the process ended with {done.returncode}: {done.stderr.splitlines()[-1:]}")
     for how in done.stdout.splitlines():
         found.counts[f"a thread out of memory: {how}"] += 1
-    found.check("a part of the sum" not in done.stdout, "a part of the rows was summed, and nothing was said")
-    found.check("SystemError" not in done.stdout, "want of memory was said as SystemError")
+    found.check("a part of the sum" not in done.stdout, "a part of the rows was summed, and no error was raised")
+    found.check("SystemError" not in done.stdout, "want of memory was reported as SystemError")
     return found
 
 
@@ -47,23 +47,23 @@ def main() -> None:
     X = np.lib.stride_tricks.as_strided(np.ones((1, COLUMNS)), (2 * ROWS, COLUMNS), (0, 8))
     weights, none, nowhere = np.ones(ROWS), np.empty(0), np.empty(0, dtype=np.intp)
 
-    def ask(columns: int, out: np.ndarray) -> None:
+    def sums(columns: int, out: np.ndarray) -> None:
         def add(task: int) -> None:
             rows = X[task * ROWS : (task + 1) * ROWS, :columns]
-            kernels.accumulate(rows, weights, 1.0, 1.0, none, 0.0, 0.0, nowhere, none, out[task])
+            kernels.accumulate(rows, weights, 1.0, 1.0, None, none, 0.0, 0.0, none, nowhere, none, out[task])
 
         with at_most(2):
             side_by_side(add, len(out))
 
     out = np.zeros((2, COLUMNS))
-    ask(8, np.zeros((2, 8)))
-    ask(COLUMNS, out[:1])
+    sums(8, np.zeros((2, 8)))
+    sums(COLUMNS, out[:1])
     for _ in range(RUNS):
         out[:] = 0
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20), resource.RLIM_INFINITY))
         try:
-            ask(COLUMNS, out)
+            sums(COLUMNS, out)
             how = "the whole sum" if out[:, 1].min() > 0.9 * ROWS else "a part of the sum"
         except (MemoryError, SystemError) as error:
             how = type(error).__name__

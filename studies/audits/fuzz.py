@@ -271,30 +271,32 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", type=Path, default=Path("build/fuzz"), help="where failing inputs are written")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "FILE"), help="judge one saved input")
     parser.add_argument("--worker", nargs=6, help=argparse.SUPPRESS)
-    asked = parser.parse_args(given)
-    if asked.worker:
-        name, engine, seconds, inputs, seed, folder = asked.worker
+    options = parser.parse_args(given)
+    if options.worker:
+        name, engine, seconds, inputs, seed, folder = options.worker
         work(name, engine, float(seconds), int(inputs), int(seed), Path(folder))
         return 0
-    if asked.replay:
-        wrong = replay(asked.replay[0], Path(asked.replay[1]))
+    if options.replay:
+        wrong = replay(options.replay[0], Path(options.replay[1]))
         print(wrong or "nothing is wrong with it")
         return int(wrong is not None)
-    engine = asked.engine or ("atheris" if find_spec("atheris") else "mutations")
-    print(f"engine: {engine}, seed {asked.seed}, {asked.minutes:g} minutes\n{_HEADER}", flush=True)
-    rows = campaign(asked.targets, engine, asked.minutes, asked.inputs, asked.seed, asked.save, asked.workers)
+    engine = options.engine or ("atheris" if find_spec("atheris") else "mutations")
+    print(f"engine: {engine}, seed {options.seed}, {options.minutes:g} minutes\n{_HEADER}", flush=True)
+    rows = campaign(
+        options.targets, engine, options.minutes, options.inputs, options.seed, options.save, options.workers
+    )
     total, findings = sum(row["inputs"] for row in rows.values()), sum(len(row["findings"]) for row in rows.values())
     print(f"{'total':<12}{total:>12,} inputs, {findings} findings")
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     summary = {
         "version": __version__,
         "engine": engine,
-        "seed": asked.seed,
-        "minutes": asked.minutes,
+        "seed": options.seed,
+        "minutes": options.minutes,
         "inputs": total,
         "targets": rows,
     }
-    asked.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return int(findings > 0)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from dpem import Ledger, LedgerError, Plan
 from dpem.paper import plan
-from dpem.paper.planning.knobs import Knobs, Pipeline
+from dpem.paper.planning.settings import Pipeline, Settings
 from dpem.query import FloatArray
 from studies.audits.fuzz_core import SECRET_TEXT, Broken, Draw
 
@@ -25,7 +25,7 @@ planning: Any = import_module("dpem.paper.planning.plans")  # the package's attr
 def without_rehearsals() -> Iterator[None]:
     """Plans made at once: the first settings that the search would try, and a fixed prediction."""
 
-    def first(pipeline: Pipeline, rho: float) -> Knobs:
+    def first(pipeline: Pipeline, rho: float) -> Settings:
         return pipeline.first()
 
     def errors(*_: Any) -> FloatArray:

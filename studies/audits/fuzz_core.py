@@ -102,7 +102,7 @@ class Draw:
         if kind == 1:
             return self.below(12) - 1
         if kind == 2:
-            odd: tuple[Any, ...] = (
+            invalid: tuple[Any, ...] = (
                 None,
                 True,
                 "1",
@@ -117,7 +117,7 @@ class Draw:
                 float,
                 [SECRET_NUMBER] * 3,
             )
-            return self.one_of(odd)
+            return self.one_of(invalid)
         if kind == 3:
             return 10.0 ** ((self.below(256) - 128) / 16)
         return self.one_of(NUMBERS)

@@ -123,7 +123,7 @@ def table_of(draw: Draw) -> Any:
             mixed.flat[0] = draw.one_of((SECRET_TEXT, None, SECRET_NUMBER, object, [SECRET_TEXT], {SECRET_TEXT: 1}, 1j))
         return mixed
     if kind == 6:
-        odd: tuple[Any, ...] = (
+        invalid: tuple[Any, ...] = (
             rows.ravel(),
             rows[None],
             None,
@@ -134,7 +134,7 @@ def table_of(draw: Draw) -> Any:
             {},
             7,
         )
-        return draw.one_of(odd)
+        return draw.one_of(invalid)
     if kind == 7:
         return np.asfortranarray(rows)
     if kind == 8:
@@ -165,7 +165,7 @@ def response_of(draw: Draw, X: Any) -> Any:
     y = np.random.default_rng(1).standard_normal(n)
     if y.size and draw.below(3) == 2:
         y[draw.below(y.size)] = draw.one_of((*NUMBERS, SECRET_NUMBER))
-    odd: tuple[Any, ...] = (
+    invalid: tuple[Any, ...] = (
         None,
         y[:-1],
         y[:, None],
@@ -176,4 +176,4 @@ def response_of(draw: Draw, X: Any) -> Any:
         {},
         "",
     )
-    return draw.one_of(odd) if draw.below(4) == 3 else y
+    return draw.one_of(invalid) if draw.below(4) == 3 else y

@@ -13,7 +13,7 @@ from dpem.query import FloatArray
 def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray, float]]:
     """What the row ``at`` is replaced by: every kind of the replay audit, and random mixtures of the worst numbers.
 
-    Edges are those of columns bounded by −3 and 3.5, as the questions' columns here are.
+    Edges are those of columns bounded by −3 and 3.5, as the columns of the queries here are.
     """
     X, y = rows.X, rows.y
     d = X.shape[1]
@@ -34,16 +34,16 @@ def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray
 
 
 def cancelling(d: int, n: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Rows with one hole whose observed entries are huge and add up to zero, with a response as large as what rounding
-    leaves of them: what is computed from their sum comes out on either side of it. They break a bound that rests on a
-    sign, or on a cancellation.
+    """Rows with one missing entry whose observed entries are huge and add up to zero, with a response as large as what
+    rounding leaves of them: what is computed from their sum comes out on either side of it. They break a bound that
+    rests on a sign, or on a cancellation.
     """
     rng = np.random.default_rng(seed)
-    each, hole = np.arange(n), rng.integers(0, d, n)
-    last = (hole + rng.integers(1, d, n)) % d
+    each, gap = np.arange(n), rng.integers(0, d, n)
+    last = (gap + rng.integers(1, d, n)) % d
     big = 2.0 ** rng.integers(54, 60, n)
     X = rng.integers(-(2**20), 2**20, size=(n, d)) * big[:, None] / 2**20
-    X[each, hole] = X[each, last] = 0.0
+    X[each, gap] = X[each, last] = 0.0
     X[each, last] = -X.sum(axis=1)
-    X[each, hole] = np.nan
+    X[each, gap] = np.nan
     return X, rng.standard_normal(n) * big * 2.0**-53 * 2.0 ** rng.integers(-2, 3, n)

@@ -1,4 +1,4 @@
-"""The mechanisms alone: values, selection and peeling, each asked once of a curator, on the worst neighbours there are.
+"""The mechanisms alone: values, selection and peeling, each answered once by a curator, on the worst neighbours.
 
 Everything that runs in a fit runs here: a model's query with its clip, the source's sum, the curator's sensitivity,
 price and charge, the private sampler. The claim is the (ε, δ) to which the price converts
@@ -71,7 +71,7 @@ class Mechanism(ABC):
 
     @property
     def _beta(self) -> FloatArray:
-        """Where the gradient is asked: along the first coordinate, so that both canaries count with weight one."""
+        """Where the gradient is evaluated: along the first coordinate, so that both canaries count with weight one."""
         return np.eye(1, len(self._pattern) + 1)[0]
 
     def _curators(self, neighbour: bool, runs: int, *, gaussian: bool = False) -> Iterator[Curator]:

@@ -1,10 +1,11 @@
 """Mutation testing: one small change of the source at a time, and whether the tests notice.
 
-    python -m studies.audits.mutants [MODULE ...] [--out results/audit_mutants.json] [--every 1] [--seconds 120]
+    python -m studies.audits.mutants [MODULE ...] [--out results/audit_mutants.json] [--sample N] [--seconds 120]
 
 A mutant exchanges an operator, a comparison, a constant, ``min`` and ``max``, or leaves a refusal out. Each runs in a
-process forked from one that has loaded everything but dpem, with the tests of its module first. A mutant that no test
-notices is listed with its line: a test is missing, or the change makes no difference that a caller could see.
+process forked from one that has loaded everything but dpem, with its doctests and the tests of its module. One that
+no test notices is listed with its line: a test is missing, or the change makes no difference that a caller could see.
+With ``--sample`` so many mutants of all the modules are tried, drawn at random from a seed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import copy
 import importlib.machinery
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -74,8 +76,8 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
         for number, change in enumerate(_changes(node)):
             changed = copy.deepcopy(tree)
             again = {id(inner) for outer in ast.walk(changed) for inner in _not_run(outer)}
-            twin = [inner for inner in ast.walk(changed) if id(inner) not in again][place]
-            list(_changes(twin))[number][1]()
+            copied = [inner for inner in ast.walk(changed) if id(inner) not in again][place]
+            list(_changes(copied))[number][1]()
             yield Mutant(module, getattr(node, "lineno", 0), change[0], ast.unparse(ast.fix_missing_locations(changed)))
 
 
@@ -160,7 +162,7 @@ def _run(mutant: Mutant, seconds: int) -> None:
         loader.get_code = get_code
         import pytest
 
-        files = [f"tests/{name}.py" for name in TESTS[mutant.module]]
+        files = [f"src/dpem/{mutant.module}.py", *(f"tests/{name}.py" for name in TESTS[mutant.module])]
         quick = [
             "-x",
             "-q",
@@ -182,25 +184,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("modules", nargs="*", default=list(TESTS), help="modules below src/dpem")
     parser.add_argument("--out", type=Path, default=Path("results/audit_mutants.json"))
-    parser.add_argument("--every", type=int, default=1, help="try every so manieth mutant")
+    parser.add_argument("--sample", type=int, help="how many mutants are tried (all if not given)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--seconds", type=int, default=120, help="processor seconds for the tests of one mutant")
     options = parser.parse_args(arguments)
     assert "dpem" not in sys.modules, "the library must be loaded by the children alone"
     for heavy in HEAVY:
         __import__(heavy)
-    results: dict[str, Any] = {}
-    for module in options.modules:
+    sources = {module: (ROOT / "src" / "dpem" / f"{module}.py").read_text() for module in options.modules}
+    every = [mutant for module, source in sources.items() for mutant in mutants(module, source)]
+    sample = random.Random(options.seed).sample(every, min(options.sample or len(every), len(every)))
+    version = (ROOT / "src" / "dpem" / "_version.py").read_text().split('"')[-2]
+    results: dict[str, Any] = {"version": version, "mutants": len(every), "seed": options.seed, "modules": {}}
+    for module, source in sources.items():
         begun, survived = time.monotonic(), []
-        unchanged = (ROOT / "src" / "dpem" / f"{module}.py").read_text()
-        if noticed(Mutant(module, 0, "none", unchanged), options.seconds):
+        if noticed(Mutant(module, 0, "none", source), options.seconds):
             raise SystemExit(f"the tests of {module} fail on the library as it is.")
-        tried = list(mutants(module, unchanged))[:: options.every]
+        tried = sorted((mutant for mutant in sample if mutant.module == module), key=lambda mutant: mutant.line)
         for mutant in tried:
             if not noticed(mutant, options.seconds):
                 survived.append(f"line {mutant.line}: {mutant.change}")
                 print(f"{module}, {survived[-1]}", flush=True)
         print(f"{module}: {len(tried)} tried, {len(survived)} survived, {time.monotonic() - begun:.0f} s", flush=True)
-        results[module] = {"tried": len(tried), "survived": survived}
+        results["modules"][module] = {"tried": len(tried), "survived": survived}
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     return 0
 

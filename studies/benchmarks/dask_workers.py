@@ -1,6 +1,6 @@
 """One query on one Dask worker and on two, as a ratio measured in one run, and what the network carried for it.
 
-python studies/benchmarks/dask_workers.py [--blocks 16] [--rows 60000] [--columns 500] [--repeats 7]
+python -m studies.benchmarks.dask_workers [--blocks 16] [--rows 60000] [--columns 500] [--repeats 7]
 
 Workers are processes of one thread each. Both clusters are alive throughout and answer in turns, so that a slow spell
 of the machine hits both. The table is persisted: rows are in the workers' memory before the first query. With

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from sklearn.linear_model import LinearRegression
 from sklearn.mixture import GaussianMixture
-from timing import Line, Work, in_turns
 
 from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
 from dpem.models.linear_regression.estimator import DPLinearRegression
 from dpem.tables import read_table
+from studies.benchmarks.timing import Line, Work, in_turns
 
 
 def regression_rows(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.paper.queries import Clip
 from dpem.queries.block_loop import narrow_sum
 from dpem.query import BLOCK, Chunk, Query
-from dpem.tables.device import DeviceSource
+from dpem.tables.array import DeviceSource
 from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
 from studies.benchmarks.gpu_narrow import five_gaussians
 

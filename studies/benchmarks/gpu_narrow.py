@@ -32,7 +32,7 @@ from dpem.paper.models import SymmetricMixture
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
 from dpem.query import Query
-from dpem.tables.device import DeviceSource
+from dpem.tables.array import DeviceSource
 from dpem.tables.schema import Schema
 from studies.benchmarks.gpu_clock import copy_bandwidth, on_the_clock, on_the_device, write
 

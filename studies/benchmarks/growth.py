@@ -1,6 +1,6 @@
 """How cost grows with rows, columns, sparsity and threads, in ratios to the floor measured in the same run.
 
-    python studies/benchmarks/growth.py [--repeats 7] [--out results/growth.csv] [--plot results/growth.png]
+    python -m studies.benchmarks.growth [--repeats 7] [--out results/growth.csv] [--plot results/growth.png]
 
 One query is one EM gradient over all coordinates. Its floor is BLAS ``a @ X`` on the same array, with as many
 threads. Memory is the peak that a query adds to the process, beyond the array itself. Then a whole default fit
@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from iteration import alternating
 from sklearn.mixture import GaussianMixture as SphericalMixture
 from threadpoolctl import threadpool_limits
 
@@ -34,6 +33,7 @@ from dpem.privacy import PrivateNoise, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.tables import ArraySource
 from dpem.tables.base import ChunkedSource
+from studies.benchmarks.iteration import alternating
 from studies.paper.peers.runner import PEERS, environment, run
 
 Row = tuple[str, str, float, float, float | None, str]  # section, case, seconds, ratio to the floor, MB added, floor

@@ -2,7 +2,7 @@
 
 With one thread (``OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1``) that is the speed of one core, on a busy machine too.
 
-python studies/benchmarks/iteration.py [--rows 200000] [--columns 1000] [--repeats 15]
+python -m studies.benchmarks.iteration [--rows 200000] [--columns 1000] [--repeats 15]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Parquet table out of core: one query and a whole fit against Arrow reading and decoding the same file.
 
-python studies/benchmarks/parquet.py [--gigabytes 1] [--columns 1000] [--group-rows 65536] [--repeats 5]
+python -m studies.benchmarks.parquet [--gigabytes 1] [--columns 1000] [--group-rows 65536] [--repeats 5]
 
 Arrow alone is the faster of two ways to read and decode everything, in order, and drop it: the dataset scanner as it
 comes, and the file's row groups one after the other. They and one query take turns, in this process and with the

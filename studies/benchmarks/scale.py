@@ -1,6 +1,6 @@
 """Whether the formula of docs/large-data.md holds: rates of a small Parquet table foretell what a large one takes.
 
-python studies/benchmarks/scale.py --folder FOLDER [--gigabytes 16] [--columns 1000]
+python -m studies.benchmarks.scale --folder FOLDER [--gigabytes 16] [--columns 1000]
 
 Both tables are folders of Parquet files, all copies of one, so that writing them is quick; before each query they
 are dropped from the page cache. A wide query and a narrow one about ten columns are answered from each, by one process
@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client, LocalCluster
-from parquet import drop_from_cache
 
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.queries import Clip
 from dpem.query import Query
 from dpem.tables import DatasetSource
 from dpem.tables.dask import DaskSource
+from studies.benchmarks.parquet import drop_from_cache
 
 ROWS, GROUPS, SMALL = 32_768, 8, 1  # rows of a row group, row groups of a file, files of the small table
 

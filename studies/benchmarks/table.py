@@ -1,6 +1,6 @@
 """Every figure that has a floor, in one run and one table: what was measured, the floor of the same run, the goal.
 
-    python studies/benchmarks/table.py [--repeats 9] [--only PART ...] [--out FILE.csv]
+    python -m studies.benchmarks.table [--repeats 9] [--only PART ...] [--out FILE.csv]
 
 A figure and its floor take turns in an order drawn anew, so that a slow spell of the machine hits both. The first ratio
 is of the best times by the clock. It is worth nothing on a busy machine (the table says how busy it was), so beside it
@@ -25,9 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from fits import csv_fits, fits
 from threadpoolctl import threadpool_limits
-from timing import Line, Times, Work, in_turns
 
 from dpem._threads import available
 from dpem.fitting.surrogate import ScoreQuery
@@ -38,6 +36,8 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.paper.queries import Clip
 from dpem.tables import ArraySource
 from dpem.tables.schema import Schema
+from studies.benchmarks.fits import csv_fits, fits
+from studies.benchmarks.timing import Line, Times, Work, in_turns
 
 
 def wide(repeats: int) -> Iterator[Line]:

@@ -104,7 +104,7 @@ def simple_score(problem: Problem, split: Split, seed: int) -> float:
     return float(one.score(split.X_new / spread) - np.log(spread).sum())
 
 
-#: What the command line calls them, the name in the table, the score of a fit, and the promise.
+#: What the command line calls them, the name in the table, the score of a fit, and the guarantee.
 METHODS: dict[str, tuple[str, Callable[[Problem, Split, int], float], str]] = {
     "dpem": ("dpem", dpem_score, "(ε, δ), replace one"),
     "free": ("not private", free_score, "none"),

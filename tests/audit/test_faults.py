@@ -9,7 +9,7 @@ import pytest
 from dpem import Ledger
 from dpem.paper import DPSymmetricMixture
 from dpem.privacy.accounting import zcdp_delta
-from studies.audits import faults, faults_books
+from studies.audits import faults, faults_ledger
 from studies.audits.faults import CAMPAIGNS, POSTGRESQL, SQLITE, Sizes
 
 SHORT = Sizes(kills=10, processes=3, threads=8, quick=True)
@@ -47,15 +47,15 @@ def test_a_charge_after_the_answer_is_caught(site):
 
 def fitted(url, fits):
     """A ledger with fits, and the charges they reported."""
-    ledger = Ledger(url).open(faults_books.DATASET, **faults_books.AMPLE)
+    ledger = Ledger(url).open(faults_ledger.DATASET, **faults_ledger.AMPLE)
     for _ in range(fits):
-        DPSymmetricMixture(**faults_books.SETTINGS, budget=ledger).fit(faults_books.table())
+        DPSymmetricMixture(**faults_ledger.SETTINGS, budget=ledger).fit(faults_ledger.table())
     return {charge.id: "answered" for charge in ledger.history()}
 
 
 def faults_of(url, reported):
-    found = faults_books.Findings()
-    faults_books.check_books(found, url, reported, faults_books.price())
+    found = faults_ledger.Findings()
+    faults_ledger.check_ledger(found, url, reported, faults_ledger.price())
     return found.broken
 
 
@@ -88,19 +88,19 @@ def test_books_that_were_tampered_with_are_noticed(tmp_path, case):
 
 
 def test_the_books_know_the_price_and_the_conversion():
-    model = DPSymmetricMixture(**faults_books.SETTINGS).fit(faults_books.table())
-    assert faults_books.price() == model.plan_.price.rho
+    model = DPSymmetricMixture(**faults_ledger.SETTINGS).fit(faults_ledger.table())
+    assert faults_ledger.price() == model.plan_.price.rho
     for rho, epsilon in ((0.001, 0.3), (0.01, 1.0), (0.5, 4.0), (3.0, 20.0)):
-        assert faults_books.smallest_delta(rho, epsilon) == pytest.approx(zcdp_delta(rho, epsilon), rel=1e-5)
+        assert faults_ledger.smallest_delta(rho, epsilon) == pytest.approx(zcdp_delta(rho, epsilon), rel=1e-5)
 
 
 def test_the_command_says_what_broke(site, monkeypatch, tmp_path, capsys):
     def breaking(at, place, sizes, tick):
-        return faults_books.Findings(broken=["something was lost"])
+        return faults_ledger.Findings(broken=["something was lost"])
 
     def sound(at, place, sizes, tick):
         tick(1)
-        return faults_books.Findings()
+        return faults_ledger.Findings()
 
     monkeypatch.setattr(faults, "site", lambda: nullcontext(site))
     out = tmp_path / "faults.json"

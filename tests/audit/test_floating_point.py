@@ -29,7 +29,7 @@ from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.privacy import Account, Curator, PrivateNoise, SeededNoise, gumbel
 from dpem.query import BLOCK, Query
 from dpem.tables import ArraySource, ChunkedSource
-from dpem.tables.device import DeviceSource
+from dpem.tables.array import DeviceSource
 from dpem.tables.sparse import SparseSource
 from studies.paper.baselines.robust import RobustGradient
 

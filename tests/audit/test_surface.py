@@ -238,12 +238,12 @@ def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
     before, seen, done = os.umask(umask), {}, threading.Event()
 
     def watch() -> None:
-        while not done.is_set():
+        last = False
+        while not last:
+            last = done.is_set()  # looks once more, however busy the machine was
             for file in folder.iterdir():
-                try:
+                with suppress(FileNotFoundError):
                     seen.setdefault(file.name, set()).add(stat.S_IMODE(file.stat().st_mode))
-                except FileNotFoundError:
-                    continue
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -10,7 +10,7 @@ from running_dpem import dpem
 from dpem import registry
 from dpem._validation import Argument, ArgumentError
 from dpem.cli.common import Exit, option_message
-from dpem.cli.plan import build
+from dpem.cli.plan import plan
 
 #: A value that is refused, for options whose type does not say one.
 WRONG = {
@@ -29,9 +29,8 @@ LEFT_OUT = ("check", "fit_intercept", "method", "levels", "classes", "weights")
 
 
 def options(name):
-    kind = registry.estimator(name)
-    known = inspect.signature(kind).parameters
-    return [one for one in build(name, kind).params if one.name in known and one.name not in LEFT_OUT]
+    known = inspect.signature(registry.estimator(name)).parameters
+    return [one for one in plan.get_command(None, name).params if one.name in known and one.name not in LEFT_OUT]
 
 
 @pytest.mark.parametrize("name", registry.modules())
@@ -51,7 +50,7 @@ def test_every_argument_of_every_model_is_refused_as_its_option(name, tmp_path):
 
 def test_words_of_a_user_stay_as_they_are():
     def message(text):
-        with click.Context(build("linear-regression", registry.estimator("linear-regression"))):
+        with click.Context(plan.get_command(None, "linear-regression")):
             return option_message(ArgumentError("bounds", f"must name every column, but lack {text}."))
 
     for word in ("'rows_per_person'", "it's y_bounds= and columns=", '"epsilon=" and target'):

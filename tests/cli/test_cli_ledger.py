@@ -78,6 +78,17 @@ def test_a_model_file_that_contradicts_its_entry_is_found(monkeypatch):
     assert "entry 2 states another epsilon, delta or price than its model model.json" in done.err
 
 
+def test_a_model_file_that_was_edited_is_found():
+    assert dpem(*FIT, *ON, "--out", "model.json").code == 0
+    Path("other.json").write_text('{"format": "something else"}')
+    assert dpem("ledger", "verify", *AT, "--models", ".").code == 0
+    text = Path("model.json").read_text(encoding="utf-8")
+    Path("model.json").write_text(text.replace('"delta": ', '"delta": 0'), encoding="utf-8")
+    done = dpem("ledger", "verify", *AT, "--models", ".")
+    assert done.code == 5
+    assert "'model.json' cannot be loaded" in done.err
+
+
 def test_explain_prints_the_sum():
     assert dpem(*FIT, *ON).code == dpem(*FIT, *ON, "--out", "b.json").code == 0
     done = dpem("ledger", "explain", *ON)

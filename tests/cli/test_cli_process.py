@@ -30,7 +30,7 @@ main()
 
 def run(*command: str) -> subprocess.CompletedProcess:
     command = (sys.executable, *command)
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_a_fit_in_a_process():

@@ -42,6 +42,11 @@ def odd_files(folder):
     [
         (["fit", "symmetric-mixture"], Exit.USAGE, "DATA, --epsilon and --delta must be given"),
         (["fot"], Exit.USAGE, "There is no command 'fot'; did you mean fit?"),
+        (
+            ["fit", "linear-regression", "--config", "a.toml"],
+            Exit.USAGE,
+            "--config stands before the command, as in dpem --config",
+        ),
         (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'gauss'; models are"),
         ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "--epsilon must be given, here or in dpem.toml"),
         ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "--delta must be given, here or in dpem.toml"),

@@ -25,9 +25,10 @@ def issued() -> dict[str, list[tuple[set[str], set[str]]]]:
         parts = path.relative_to(ROOT / "src" / "dpem").parts
         pages = SERVES.get(parts[1], {parts[1].replace("_", "-")}) if parts[0] == "models" else set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Diagnostic":
-                code, severity = node.args[:2]
-                places[ast.literal_eval(code)].append((constants(severity), pages))
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if name in ("Diagnostic", "warn") and isinstance(node.args[0], ast.Constant):
+                severities = constants(node.args[1]) if name == "Diagnostic" else {"warning"}
+                places[node.args[0].value].append((severities, pages))
     return places
 
 

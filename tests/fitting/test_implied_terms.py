@@ -60,7 +60,6 @@ def test_a_term_whose_factor_is_not_among_the_coordinates_is_drawn_itself():
     assert not terms.mask(some).any()
 
 
-@pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
 @pytest.mark.parametrize("kind", [dpem.DPLogisticRegression, dpem.DPPoissonRegression])
 def test_a_square_and_a_cube_beside_the_column_are_estimated_without_bias(kind):
     """Rows drawn for x, x² and x³ apart cannot follow correlations of .99: estimates were 10 standard errors off."""

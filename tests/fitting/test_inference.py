@@ -11,8 +11,6 @@ import statsmodels.formula.api as smf
 import dpem
 from dpem.fitting.check import judged
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BOUNDS = {"a": (-6, 6), "b": (-6, 6), "y": (-20, 20), "count": (0, 200)}
 LEVELS = {"g": ["n", "s", "w"]}
 

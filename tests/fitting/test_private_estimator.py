@@ -1,4 +1,4 @@
-"""The order and the promises of every general fit, on the smallest model there is: one mean of every column."""
+"""The order and the guarantee of every general fit, on the smallest model there is: one mean of every column."""
 
 import math
 import warnings
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from small_models import DPMeans
 
-from dpem import Budget
+from dpem import Budget, DPLinearRegression
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.plan import Plan
 
@@ -45,7 +45,7 @@ def test_the_plan_is_the_fit_s_own_and_survives_a_file(people):
     assert math.isclose(sum(release.price.rho for release in model.releases_), plan.price.rho)
 
 
-def test_a_fit_that_is_no_better_than_its_rival_says_so():
+def test_a_fit_that_is_no_better_than_the_simpler_model_says_so():
     rows = np.random.default_rng(1).uniform(-1, 1, size=(4000, 2))
     with pytest.warns(FitWarning, match="no improvement over a mean of zero"):
         DPMeans(epsilon=1.0, delta=1e-6, bounds=(-1, 1)).fit(rows)
@@ -71,6 +71,11 @@ def test_refusals_spend_nothing(people, change, words):
     with pytest.raises(ValueError, match=words):
         DPMeans(**{**GIVEN, "budget": budget, **change}).fit(people)
     assert budget.n_charges == 0
+
+
+def test_a_misspelt_argument_is_named_with_the_one_that_was_meant():
+    with pytest.raises(TypeError, match=r"^DPLinearRegression\(\) got .* 'epsilom'; did you mean 'epsilon'\?$"):
+        DPLinearRegression(epsilom=1.0)
 
 
 def test_a_failed_refit_leaves_the_first_fit_whole(people):

@@ -37,7 +37,6 @@ def paper(name, **more):
     return registry.estimator(name)(**{**PRICE, "sigma": 1.0, **more})
 
 
-PRINTED = {"method": "published", "sparsity": 1}
 CHECKED = {
     "linear-regression": dpem.DPLinearRegression(**PRICE, **BOUNDS, **RESPONSE),
     "logistic-regression": dpem.DPLogisticRegression(**PRICE, **BOUNDS),
@@ -50,9 +49,7 @@ CHECKED = {
     "symmetric-mixture": paper("symmetric-mixture"),
     "symmetric-regression": paper("symmetric-regression", start="equal"),
     "missing-regression": paper("missing-regression"),
-    "symmetric-mixture, as printed": paper("symmetric-mixture", **PRINTED, start="equal"),
-    "symmetric-regression, as printed": paper("symmetric-regression", **PRINTED, start="equal"),
-    "missing-regression, as printed": paper("missing-regression", **PRINTED),
+    "symmetric-mixture, as printed": paper("symmetric-mixture", method="published", sparsity=1, start="equal"),
 }
 
 _NO_CLASSIFIER = "scikit-learn: whatever has predict_proba must have a classifier's tags, and a mixture has none"
@@ -123,7 +120,7 @@ def test_scikit_learn_checks(name, monkeypatch):
     made = {kind: {r["check_name"]: r["exception"] for r in results if r["status"] == kind} for kind in STATUSES}
     assert len(made["passed"]) > 20
     assert made["failed"] == {}
-    assert set(made["xfail"]) == set(expected)
+    assert set(made["xfail"]) == set(expected) & {r["check_name"] for r in results}  # versions differ in their checks
     assert set(made["skipped"]) <= NEVER_MADE
 
 

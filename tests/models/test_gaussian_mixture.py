@@ -27,7 +27,6 @@ from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
 from dpem.models.gaussian_mixture.state import TUNING
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
-SIMULATED = pytest.mark.filterwarnings("ignore:random_state makes the noise")
 
 
 def three_groups(n=3000, seed=0, weights=(0.5, 0.3, 0.2)):
@@ -68,7 +67,6 @@ def test_without_privacy_the_best_of_several_optima_is_found():
     assert model.score(X) > known.score(X) - 1e-6
 
 
-@SIMULATED
 @pytest.mark.parametrize("epsilon", [math.inf, 1.0])
 def test_rows_without_values_leave_the_shares_unchanged(epsilon):
     rng = np.random.default_rng(0)
@@ -82,7 +80,6 @@ def test_rows_without_values_leave_the_shares_unchanged(epsilon):
     assert np.abs(np.sort(model.means_, axis=0) - np.sort(whole.means_, axis=0)).max() < (1e-3 if epsilon > 9 else 0.15)
 
 
-@SIMULATED
 @pytest.mark.parametrize("kind", TYPES)
 def test_groups_are_found_under_privacy_and_stated_in_units(kind):
     X, label = three_groups()
@@ -97,7 +94,6 @@ def test_groups_are_found_under_privacy_and_stated_in_units(kind):
     assert adjusted_rand_score(group, model.predict(drawn)) > 0.9
 
 
-@SIMULATED
 def test_the_price_is_what_was_planned():
     X, _ = three_groups()
     model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1)
@@ -107,7 +103,6 @@ def test_the_price_is_what_was_planned():
     assert paid == pytest.approx(plan.price.rho)
 
 
-@SIMULATED
 def test_holes_leave_the_groups_where_they_are():
     X, label = three_groups(6000)
     rng = np.random.default_rng(5)
@@ -128,29 +123,29 @@ def test_a_diagonal_mixture_with_holes_has_the_analytic_marginal():
     assert model.score_samples(row)[0] == pytest.approx(np.log(model.weights_ @ each[:, [0, 2]].prod(axis=1)))
 
 
-@SIMULATED
 def test_the_number_of_components_is_found_and_one_group_is_one():
     X, _ = three_groups(6000)
     found = DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(X)
     assert found.n_components_ == 3
     assert np.argmin(found.n_components_scores_) == 4  # after one correlated Gaussian, independent columns, 1 and 2
     one = np.random.default_rng(0).standard_normal((6000, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(one).n_components_ == 1
+    assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(one).n_components_ == 1
 
 
-@SIMULATED
+def test_the_number_of_components_is_found_where_values_are_missing():
+    X, _ = three_groups(8000)
+    X[np.random.default_rng(4).random(X.shape) < 0.2] = np.nan
+    model = DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(X)
+    assert model.n_components_ == 3
+
+
 def test_the_fit_check_speaks_where_there_are_no_groups():
     one = np.random.default_rng(1).standard_normal((3000, 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
+    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
     assert "no improvement over" in model.fit_check_.verdict
-    assert {own.code for own in model.diagnostics_} == {"fit-check", "unstable-components"}
+    assert "fit-check" in {own.code for own in model.diagnostics_}
 
 
-@SIMULATED
 def test_intervals_hold_most_of_the_truth_and_are_computed_once():
     X, label = three_groups(4000, seed=8)
     model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=5).fit(X)
@@ -183,8 +178,7 @@ def test_refusals_spend_nothing(change, words):
     assert budget.n_charges == 0
 
 
-@SIMULATED
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning", "ignore:expect little more")
+@pytest.mark.filterwarnings("ignore:expect little more")
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_every_table_gets_an_answer_without_a_word_about_values(kind, monkeypatch):
     small_surrogate(monkeypatch)
@@ -206,23 +200,23 @@ def test_every_table_gets_an_answer_without_a_word_about_values(kind, monkeypatc
     assert one_column.means_.shape == (2, 1)
 
 
-@SIMULATED
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_all_kinds_of_rows_give_the_same_fit():
+    """With little noise: from sums that differ in their last bit, the search may else end in another optimum."""
     X, _ = three_groups(600)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    here = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=6).fit(X)
+    little = {"epsilon": 10.0, "delta": 1e-6, "random_state": 6}
+    here = DPGaussianMixture(3, **little, bounds=BOUNDS).fit(X)
     named = {name: (low, high) for name, low, high in zip("abc", *BOUNDS, strict=True)}
     for rows, bounds in ((frame, named), (sparse.csr_matrix(X), BOUNDS), (np.asfortranarray(X), BOUNDS)):
-        other = DPGaussianMixture(3, **GIVEN, bounds=bounds, random_state=6).fit(rows)
+        other = DPGaussianMixture(3, **little, bounds=bounds).fit(rows)
         assert np.allclose(other.means_, here.means_, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch, request):
-    monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1, exchanges=0))
-    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "richest": 2, "sketch_components": 10}
+    monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1))
+    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "sketch_components": 10}
     small |= {"margin_components": 10, "score_components": 20, "more": 1}  # post-processing: the same for all tables
     for name, value in small.items():
         before = getattr(TUNING, name)
@@ -287,8 +281,6 @@ def test_the_plan_says_beforehand_where_the_start_fails_and_what_would_do():
     assert told == sorted(told, reverse=True)
 
 
-@SIMULATED
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_columns_that_say_nothing_together_are_no_groups():
     X, _ = three_groups(6000, weights=(0.9, 0.06, 0.04))
     rng = np.random.default_rng(2)
@@ -307,7 +299,6 @@ def test_the_product_of_margins_is_the_density_of_shuffled_columns():
     assert np.allclose(own.product_of_margins(xp, rows), np.nansum(margins, axis=1))
 
 
-@SIMULATED
 @pytest.mark.parametrize("seed", [5, 17])
 def test_centres_of_a_regular_figure_are_found_though_second_moments_are_round(seed):
     rng = np.random.default_rng(seed)
@@ -319,8 +310,7 @@ def test_centres_of_a_regular_figure_are_found_though_second_moments_are_round(s
     assert adjusted_rand_score(label, model.predict(X)) > 0.8
 
 
-@SIMULATED
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning", "ignore:expect little more")
+@pytest.mark.filterwarnings("ignore:expect little more")
 def test_groups_are_told_from_1_the_largest_first_within_what_they_can_be():
     X, _ = three_groups(400)
     model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=7).fit(X)
@@ -336,7 +326,6 @@ def test_groups_are_told_from_1_the_largest_first_within_what_they_can_be():
     assert model._profile().labels == ("component 1", "component 2", "component 3")
 
 
-@SIMULATED
 def test_full_covariances_have_limits_on_their_diagonals_only():
     X, _ = three_groups(3000)
     for kind, count in (("full", 18), ("tied", 6)):
@@ -346,8 +335,6 @@ def test_full_covariances_have_limits_on_their_diagonals_only():
         assert len(called) == count == len(model.summary()) - 12
 
 
-@SIMULATED
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_a_point_mass_in_a_stable_fit_is_a_note():
     X, _ = three_groups(4000)
     clear = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
@@ -358,8 +345,6 @@ def test_a_point_mass_in_a_stable_fit_is_a_note():
     assert [(own.code, own.severity, own.columns) for own in found] == [("point-mass", "note", ("x0",))]
 
 
-@SIMULATED
-@pytest.mark.filterwarnings("ignore::dpem.fitting.diagnostics.FitWarning")
 def test_rows_that_no_component_describes_are_reported():
     """Of a table with 6 % of its rows elsewhere, one component: it has to be wide, or to say that it misses them."""
     rng = np.random.default_rng(0)
@@ -378,7 +363,6 @@ def test_a_check_that_decides_nothing_is_a_note_if_components_are_stable():
         assert model.diagnostics_[0].severity == severity
 
 
-@SIMULATED
 @pytest.mark.parametrize(("kind", "epsilon"), [("diag", 1.0), ("full", math.inf)])
 def test_a_constant_column_leaves_the_components(kind, epsilon):
     X, label = three_groups(4000)
@@ -388,9 +372,8 @@ def test_a_constant_column_leaves_the_components(kind, epsilon):
     assert adjusted_rand_score(label == 1, model.predict(X)) > 0.5
 
 
-@SIMULATED
 def test_a_column_without_values_is_named():
-    X, _ = three_groups(2000)
+    X, _ = three_groups(5000)
     X[:, 2] = np.nan
     with pytest.warns(FitWarning, match="Hardly any row has a value in x2"):
-        DPGaussianMixture(2, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+        DPGaussianMixture(2, epsilon=5.0, delta=1e-6, bounds=BOUNDS, random_state=1).fit(X)

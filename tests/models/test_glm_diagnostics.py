@@ -6,8 +6,6 @@ import pytest
 
 import dpem
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 RNG = np.random.default_rng(0)
 PEOPLE = pd.DataFrame({"age": RNG.uniform(20, 80, 10_000), "region": RNG.choice(["north", "south", "west"], 10_000)})
 ODDS = np.exp(-3 + 0.05 * PEOPLE.age + 0.5 * (PEOPLE.region == "south"))
@@ -28,10 +26,14 @@ def test_a_right_table_has_no_diagnostic():
 
 
 def test_a_level_that_no_row_has_is_checked_for_its_spelling():
-    wrong = found(levels={**LEVELS, "region": ["north", "South", "west"]})
-    assert wrong["rare-level"].columns == ("region=South",)
-    assert "spelling" in wrong["rare-level"].advice
-    assert wrong["incomplete-rows"].severity == "note"
+    """Noise may look like its rows, once in a while."""
+    misspelt = {**LEVELS, "region": ["north", "South", "west"]}
+    all_wrong = [found(levels=misspelt, random_state=seed) for seed in range(5)]
+    rare = [wrong["rare-level"] for wrong in all_wrong if "rare-level" in wrong]
+    assert len(rare) >= 3
+    assert {one.columns for one in rare} == {("region=South",)}
+    assert "spelling" in rare[0].advice
+    assert {wrong["incomplete-rows"].severity for wrong in all_wrong} == {"note"}
 
 
 @pytest.mark.parametrize("classes", [("No", "Yes"), (0, 1)])

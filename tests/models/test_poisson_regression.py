@@ -18,8 +18,6 @@ from dpem.models.poisson_regression.dispersion import PearsonSquares, dispersion
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-pytestmark = pytest.mark.filterwarnings("ignore:random_state", "ignore::dpem.fitting.diagnostics.FitWarning")
-
 BETA = np.array([0.4, -0.3, 0.0])
 
 

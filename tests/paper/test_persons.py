@@ -277,17 +277,17 @@ def test_a_name_that_is_no_fingerprint_is_refused(pair, value, tmp_path):
 def test_a_report_says_whose_rows_are_protected():
     page = render(DPSymmetricMixture(**PAPER, sparsity=2, rows_per_person=5).fit(X))
     assert "any one person with up to 5 rows is protected within" in page
-    assert "Take the rows of any one person, up to 5, and put others in their place." in page
+    assert "If the rows of any one person, up to 5, were replaced by others, any conclusion" in page
     assert "that differ in the rows of one person, at most 5 (replace-one neighbours)" in page
-    assert "has two candidates for these, equally likely before" in page
-    assert "a person’s rows may be in several of them, and pay together at most" in page
+    assert "considers two candidates for these rows equally likely" in page
+    assert "those that hold rows of one person cost together at most" in page
     assert "<strong>A person with more rows.</strong> The unit is one person with up to 5 rows" in page
     assert "rows that one person may have" in page
     page = render(DPSymmetricMixture(**PAPER, sparsity=2).fit(X))
     assert "any one row is protected within" in page
-    assert "Take any one row of the table and put another in its place." in page
+    assert "If any one row of the table were replaced by another, any conclusion" in page
     assert "that differ in one row (replace-one neighbours)" in page
-    assert "a row is in one of them and pays there only" in page
+    assert "a row is in one batch, and no other batch costs it anything" in page
     assert "<strong>A person with several rows.</strong> The unit is one row" in page
     assert "one person with" not in page
 

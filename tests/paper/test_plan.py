@@ -14,9 +14,9 @@ from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.planning import needs_start
-from dpem.paper.planning.knobs import Knobs, Pipeline
 from dpem.paper.planning.plans import detectable, trim_threshold
 from dpem.paper.planning.rehearsal import Problem, Rehearsal, RehearsalCurator
+from dpem.paper.planning.settings import Pipeline, Settings
 from dpem.paper.published import published_plan
 from dpem.paper.queries import Clip
 from dpem.paper.reference import reference_plan
@@ -114,7 +114,7 @@ class TestEveryPlan:
         """Made anew, past the cache, with numpy's global generator elsewhere."""
         plan = small(model, sparsity=sparsity)
         module = importlib.import_module("dpem.paper.planning.plans")
-        monkeypatch.setattr(module, "chosen_plan", module.chosen_plan.__wrapped__)
+        monkeypatch.setattr(module, "improved_plan", module.improved_plan.__wrapped__)
         np.random.seed(12345)
         before = np.random.get_state()[1].copy()
         again = small(model, sparsity=sparsity)
@@ -161,9 +161,9 @@ def test_pinned_settings_are_kept():
 
 
 def test_any_number_of_refining_steps_can_be_paid_for():
-    problem = Problem(SymmetricMixture(0.5), n=400, d=10, s=10, signal=1.0)
+    problem = Problem(SymmetricMixture(0.5), n=400, d=10, s=10, signal=1.0, start_distance=0.5)
     for count in (1, 8, 100, 5000):
-        steps = Pipeline(problem, private_start=False, sparse=False).steps(Knobs(n_refine=count, growth=8.0), rho=0.1)
+        steps = Pipeline(problem).steps(Settings(n_refine=count, growth=8.0), rho=0.1)
         assert len(steps) == count
         assert min(step.rho for step in steps) > 0
         assert math.fsum(step.rho for step in steps) == pytest.approx(0.1, rel=1e-12)
@@ -229,7 +229,7 @@ class TestArguments:
     )
     def test_one_sentence_for_each(self, name, values, message, monkeypatch):
         module = importlib.import_module("dpem.paper.planning.plans")
-        monkeypatch.setattr(module, "chosen_plan", lambda *_: pytest.fail("a plan was made"))
+        monkeypatch.setattr(module, "improved_plan", lambda *_: pytest.fail("a plan was made"))
         for value in values:
             with pytest.raises(ValueError, match=message) as refusal:
                 small("symmetric-mixture", **{name: value})
@@ -313,10 +313,10 @@ class TestSeveralRowsPerPerson:
         assert many.prediction.median > 1.5 * one.prediction.median
 
     def test_fixed_plans_keep_it(self):
-        paper = published_plan("symmetric-mixture", **SIZES, sparsity=3, epsilon=0.5, rows_per_person=9)
-        one = published_plan("symmetric-mixture", **SIZES, sparsity=3, epsilon=0.5)
-        assert dataclasses.replace(paper, rows_per_person=1) == one
         problem = Problem(SymmetricMixture(0.5), 4000, 10, 3, 1.0, start_distance=0.5, rows_per_person=9)
+        paper = published_plan(problem, 0.5, 1e-4, 3)
+        one = published_plan(dataclasses.replace(problem, rows_per_person=1), 0.5, 1e-4, 3)
+        assert dataclasses.replace(paper, rows_per_person=1) == one
         reference = reference_plan(problem, 1e-4, 3)
         for plan in (paper, reference):
             assert plan.rows_per_person == 9
@@ -394,13 +394,11 @@ class TestPredictions:
         assert found[0.25] <= 5
 
 
-SIZES = {"n": 4000, "d": 10, "delta": 1e-4}
-
-
 class TestFixedPlans:
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)
     def test_paper(self, model, sparsity):
-        plan = published_plan(model, **SIZES, sparsity=sparsity, epsilon=0.5)
+        problem = Problem(PRIVATE_MODELS[model](0.5), 4000, 10, sparsity or 10, 1.0)
+        plan = published_plan(problem, 0.5, 1e-4, sparsity)
         (em,) = plan.steps
         assert (em.n_iter, em.step, em.T) == (8, 0.5, pytest.approx(math.sqrt(math.log(4000))))
         assert em.rho == plan.price.rho
@@ -408,7 +406,7 @@ class TestFixedPlans:
         assert plan.prediction is None
         assert "published" in str(plan)
         assert json.loads(json.dumps(plan.to_dict(), allow_nan=False))["steps"][0]["kind"] == "PublishedEM"
-        given = published_plan(model, **SIZES, sparsity=sparsity, epsilon=0.5, n_iter=2, step=0.3, T=1.0)
+        given = published_plan(problem, 0.5, 1e-4, sparsity, n_iter=2, step=0.3, T=1.0)
         assert (given.steps[0].n_iter, given.steps[0].step, given.steps[0].T) == (2, 0.3, 1.0)
 
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)

@@ -127,7 +127,7 @@ class TestArguments:
 
     @together("method", ["improved", "published"])
     def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
-        for name in ("chosen_plan", "published_plan", "reference_plan"):
+        for name in ("improved_plan", "published_plan", "reference_plan"):
             monkeypatch.setattr(
                 f"dpem.paper.estimators.planning.{name}", lambda *_, **__: pytest.fail("a fit was planned")
             )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
-from dpem.paper.planning.knobs import MARGIN, SEED, Comparison, Pipeline
 from dpem.paper.planning.rehearsal import Problem, Rehearsal
+from dpem.paper.planning.settings import MARGIN, SEED, Comparison, Pipeline
 from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.queries import Clip
 from dpem.privacy import SeededNoise
@@ -60,7 +60,7 @@ def test_noise_is_the_first_that_a_seed_gives_and_stays():
 
 def test_rows_are_in_float32_only_where_that_is_fine():
     def error(model, signal):
-        pipeline = Pipeline(Problem(model, 2000, 20, 3, signal), True, True)
+        pipeline = Pipeline(Problem(model, 2000, 20, 3, signal))
         return pipeline.problem.dtype, Rehearsal(pipeline.problem, 4).error(pipeline.steps(pipeline.first(), 0.1))
 
     dtype, found = error(SymmetricMixture(0.5), 1.0)
@@ -74,7 +74,7 @@ def test_rows_are_in_float32_only_where_that_is_fine():
 
 def test_a_tie_changes_nothing():
     """Which of two equal plans is taken must not hang on the last bit of a sum."""
-    pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0), True, True)
+    pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0))
     comparison = Comparison(pipeline, MARGIN * 0.1, pipeline.first(), 2, SEED)
     assert not comparison.improves(pipeline.first())
     comparison.best *= 1 + 1e-12
@@ -84,7 +84,7 @@ def test_a_tie_changes_nothing():
 
 
 def test_candidates_that_begin_alike_are_rehearsed_once():
-    pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0), True, True)
+    pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0))
     steps = pipeline.steps(pipeline.first(), 0.1)
     rehearsal, again = (Rehearsal(pipeline.problem, 4) for _ in range(2))
     assert rehearsal.error(steps) == rehearsal.error(steps) == again.error(steps)

@@ -171,7 +171,7 @@ def test_a_theta_of_another_shape_is_one_sentence(model, tmp_path):
         (["fitted", "chosen"], [0, 99], "fitted.chosen must name coordinates"),
         (["fitted", "check", "better"], 1, "fitted.check.better must be true or false"),
         (["features", "columns", 0, "bounds"], [1, 0], "low below high"),
-        (["features", "columns", 0, "bounds"], [0, "x"], "list of two numbers"),
+        (["features", "columns", 0, "bounds"], [0, "x"], "features.columns[0].bounds[1] must be a number"),
         (["features", "columns", 0, "name"], "dose", "is given twice"),
         (["features", "columns", 3, "levels"], ["north"], "at least two different levels"),
         (["features", "columns", 3, "levels"], ["north", 3], "texts or of numbers"),

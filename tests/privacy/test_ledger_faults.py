@@ -43,7 +43,7 @@ def run(script, *arguments):
         [sys.executable, "-W", "ignore", "-c", PREAMBLE + script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,8 +12,8 @@ from dpem.fitting.check import LogRatio
 from dpem.queries.narrow import into_ball
 from dpem.query import Chunk
 from dpem.tables import ArraySource, DatasetSource
+from dpem.tables.array import DeviceSource
 from dpem.tables.dask import DaskSource
-from dpem.tables.device import DeviceSource
 from dpem.tables.schema import Schema
 from dpem.tables.sparse import SparseSource
 

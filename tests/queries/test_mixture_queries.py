@@ -44,6 +44,9 @@ QUERIES = {
     "moments": SecondMoments(SCHEMA, CENTRE, SPREAD, math.sqrt(D)),
     "moments, more mean": SecondMoments(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
     "sketch": Sketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
+    "sketch of complete rows": Sketch(
+        SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2]), complete=True
+    ),
     "margins": Margins(SCHEMA, CENTRE, SPREAD),
     **{f"scores, {kind}": scores(kind) for kind in TYPES},
     "scores, one component": scores("full", K=1),
@@ -96,10 +99,10 @@ def test_a_row_without_values_counts_as_empty_and_nowhere_else():
         assert not each(QUERIES[name], np.full((1, D), np.nan)).any()
 
 
-@pytest.mark.parametrize("name", ["sketch", "margins", "scores, diag", "scores, full"])
+@pytest.mark.parametrize("name", ["sketch", "sketch of complete rows", "margins", "scores, diag", "scores, full"])
 def test_what_each_row_adds_is_what_the_sum_is_made_of(name):
     rows, query = hostile_rows(np.random.default_rng(7))[:-6], QUERIES[name]
-    assert np.allclose(query.each(xp, SCHEMA.coordinates(xp, rows), None), each(query, rows), atol=1e-9)
+    assert np.allclose(query.each(xp, SCHEMA.coordinates(xp, rows)), each(query, rows), atol=1e-9)
 
 
 def test_the_moments_bound_is_reached():
@@ -172,7 +175,7 @@ def test_expected_moments_of_missing_values_are_those_of_rows_filled_at_random()
 
 class NoClip(ScoreQuery):
     def contributions(self, xp, x, y):
-        return xp.sum(zero_nonfinite(xp, self._whitened(xp, x, y)), axis=0)
+        return xp.sum(zero_nonfinite(xp, self.whitened(xp, x)), axis=0)
 
 
 class TooNarrow(ScoreQuery):

@@ -415,7 +415,7 @@ class TestBrowser:
     def visit(self, path, profile, *options):
         command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
         command += ["--enable-logging=stderr", "--v=0", *options, path.as_uri()]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
     def test_it_renders_without_a_word_on_the_console(self, pages, tmp_path):
         path = tmp_path / "report.html"

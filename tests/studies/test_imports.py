@@ -1,6 +1,7 @@
 """Every name that a study, an example or a page's script imports from dpem or from another study exists."""
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def exists(module: str, name: str) -> bool:
         return not (error.name or "dpem").startswith("dpem")
 
 
+@functools.cache
 def defined(path: Path) -> set[str]:
     """The names that a file defines or imports, and its docstring."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ import pytest
 
 from dpem.tables import BatchSource
 from dpem.tables import batches as batches_module
+from dpem.tables.entries import number
 
 X = np.random.default_rng(0).standard_normal((101, 3))
 Y = np.arange(101.0)
@@ -108,15 +109,13 @@ SQUARE = np.ones((2, 2))
         ([SQUARE], {"target": "a"}, "columns and target name columns of tables"),
         ([SQUARE], {"feature_names": ["a"]}, "feature_names has 1 names for 2 columns"),
         ([SQUARE, np.ones((2, 3))], {}, "every batch must have the 2 columns of the first, got 3"),
-        ([SQUARE, SQUARE.astype(np.float32)], {}, "one dtype, but both float64 and float32 came"),
-        ([SQUARE.astype(np.float32), SQUARE], {}, "one dtype, but both float32 and float64 came"),
         ([SQUARE, (SQUARE, np.ones(2))], {}, "either every batch must have a response"),
         ([(SQUARE, np.ones(3))], {}, "y of a batch must have one response for each row of X, got shape (3,)"),
         ([(SQUARE, np.ones(2), 1)], {}, "a batch must be an array X or a pair (X, y), got a tuple of 3"),
         ([np.ones(3)], {}, "got 1 dimension(s)"),
         ([[1.0, 2.0]], {}, "a table, got list"),
-        ([np.array([["secret"]])], {}, "X of a batch must be numeric, got <U6"),
-        ([(SQUARE, np.array(["secret", "s"]))], {}, "y of a batch must be numeric"),
+        ([np.array([[b"secret"]])], {}, "X must hold numbers, got bytes"),
+        ([(SQUARE, np.array([b"secret", b"s"]))], {}, "y must hold numbers, got bytes"),
         ([np.array([[1j]])], {}, "X of a batch must be numeric, got complex128"),
         ([SQUARE, pd.DataFrame({"a": [1.0]})], {}, "batches must be of one kind"),
         ([pd.DataFrame({"a": [1.0]}), pd.DataFrame({"b": [1.0]})], {}, "a batch lacks the column 'a'"),
@@ -128,6 +127,21 @@ def test_refusals(batches, options, message):
         BatchSource(batches, **options)
     assert "secret" not in str(refusal.value)
     assert str(refusal.value).count(". ") == 0
+
+
+@pytest.mark.parametrize("odd", ["secret", " 2", "1_000", None, 10**400, [1.0], 1e300], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_entry_that_changes_the_type_of_a_batch_decides_nothing(odd, dtype):
+    """Neither whether there is a fit nor what other entries are, in the first batch or in a later one."""
+    batch = np.full((2, 2), 0.25, dtype=object)
+    batch[0, 0] = odd
+    for batches in ([SQUARE.astype(dtype), batch], [batch, SQUARE.astype(dtype)]):
+        source = BatchSource([(X, X[:, 0].tolist()) for X in batches])
+        (X, y), kind = rows(source), source.dtype.type
+        with np.errstate(all="ignore"):
+            expected = np.array([1, 1, kind(number(odd)), kind(0.25)])
+        np.testing.assert_array_equal(np.sort(X[:, 0]), np.sort(expected))
+        np.testing.assert_array_equal(np.sort(y), np.sort([1, 1, number(odd), 0.25]))
 
 
 @pytest.mark.parametrize("sizes", [(100,), (102,), ()])

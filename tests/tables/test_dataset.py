@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from decimal import Decimal
 
@@ -17,6 +18,7 @@ from dpem.tables import DatasetSource
 from dpem.tables import dataset as dataset_module
 from dpem.tables import frame as frame_module
 from dpem.tables import parquet as parquet_module
+from dpem.tables.entries import number
 
 NAMES = ["a", "b", "c"]
 
@@ -267,12 +269,25 @@ def test_folders_that_are_no_table(tmp_path):
     with pytest.raises(ValueError, match=r"b\.parquet lacks the column 'y' that the table's first file has"):
         DatasetSource(tmp_path)
     assert DatasetSource(tmp_path, columns=["x"]).n_rows == 2
-    write(tmp_path / "b.parquet", x=pa.array([1.0], pa.float32()), y=[1.0])
-    with pytest.raises(ValueError, match=r"column 'x' is float in .*b\.parquet, but double in the table's first file"):
-        DatasetSource(tmp_path)
     write(tmp_path / "b.parquet", x=[1.0], y=[1.0], z=[1.0])
     with pytest.raises(ValueError, match=r"b\.parquet has a column 'z' that the table's first file lacks"):
         DatasetSource(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
+@pytest.mark.parametrize(
+    "other",
+    [[None, None], [7, 2**62], ["1e1", "x"], [True, None], [[1.0], [2.0]], [dt.date(2020, 1, 1), None]],
+    ids=str,
+)
+def test_an_entry_that_changes_the_type_of_a_file_decides_nothing(suffix, other, tmp_path):
+    """A writer infers a file's types from its rows: each entry of each file is read by itself."""
+    found = pa.table({"x": other, "y": [1.0, 2.0]})
+    for name, part in (("a", pa.table({"x": [0.5, None], "y": [3.0, 4.0]})), ("b", found)):
+        (pq.write_table if suffix == ".parquet" else pa.feather.write_feather)(part, tmp_path / f"{name}{suffix}")
+    source = DatasetSource(tmp_path, columns=["x"], target="y")
+    X = np.concatenate([np.array(chunk.X) for chunk in source.chunks()])
+    np.testing.assert_array_equal(X[:, 0], [0.5, np.nan, *map(number, other)])
 
 
 def test_other_kinds(tmp_path):

@@ -14,9 +14,9 @@ from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegr
 from dpem.paper.queries import Clip
 from dpem.query import BLOCK
 from dpem.tables import ArraySource
-from dpem.tables import device as device_module
+from dpem.tables import array as device_module
+from dpem.tables.array import DeviceSource
 from dpem.tables.blocks import float_below
-from dpem.tables.device import DeviceSource
 
 BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])
 SUPPORT = np.array([0, 1, 4])

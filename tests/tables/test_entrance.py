@@ -2,6 +2,7 @@
 
 import math
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import dpem
 from dpem import DPGaussianMixture, DPLinearRegression, load_model, save_model, write_report
 from dpem.tables.bounds import column_bounds
 from dpem.tables.entries import checked_levels, converted
+from dpem.tables.frame import column_of
 from dpem.tables.validation import numeric_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
@@ -235,6 +237,38 @@ def test_texts_of_every_storage_are_texts(kind):
         np.testing.assert_array_equal(found[:4], [1, 2.5, np.nan, np.nan])
         levels = checked_levels({"home": ["x", "1", dpem.OTHER]})["home"]
         np.testing.assert_array_equal(converted(stored, levels, np.dtype(float))[:4], [1, np.inf, 0, np.nan])
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(10, 2), pa.decimal256(40, 20)], ids=str)
+def test_decimals_are_the_nearest_numbers(kind):
+    """Arrow's own conversion makes 0.30000000000000004 of 0.3, which is no level."""
+    entries = [Decimal(each) for each in ("0.3", "0.7", "56834724.12", "-0.1")]
+    found = converted(pa.array(entries, kind), None, np.dtype(float))
+    assert found.tolist() == list(map(float, entries))
+    frame = pa.table({"dose": pa.array([Decimal("0.3"), None], kind)})
+    levels = {"dose": [0.3, 0.7, dpem.OTHER]}
+    found = converted(frame["dose"], checked_levels(levels)["dose"], np.dtype(float))
+    np.testing.assert_array_equal(found, [0.3, np.nan])
+
+
+@pytest.mark.parametrize("missing", [np.nan, complex("nan"), np.datetime64("NaT"), pd.NaT, pd.NA, None], ids=repr)
+def test_a_missing_entry_is_no_other_level(missing):
+    """pandas makes a column complex for one complex entry: a missing entry stays missing."""
+    levels = checked_levels({"home": [1, 2, dpem.OTHER]})["home"]
+    for column in (pd.Series([1, missing, 3j], dtype=object), pd.Series([1, missing, 3j]).infer_objects()):
+        found = converted(column_of(column), levels, np.dtype(float))
+        np.testing.assert_array_equal(found, [1, np.nan, np.inf])
+
+
+@pytest.mark.parametrize("odd", [2**64, 2**100, pd.NA, "x", [1.0], {"a": 1}, 1j, b"2"], ids=str)
+def test_what_polars_infers_of_an_entry_decides_nothing(odd):
+    """One large number makes a column Int128; what polars has no type for makes it a column of Python objects."""
+    columns = [pl.Series("age", [1, odd, 60], dtype=pl.Object)]
+    if isinstance(odd, int):
+        columns.append(pl.Series("age", [1, min(odd, 2**100), 60], dtype=pl.Int128))
+    for column in columns:
+        rows = coordinates(column.to_frame(), bounds={"age": (0, 100)}, levels=None)
+        np.testing.assert_array_equal(rows[:, 0], [-0.98, 1.0 if isinstance(odd, int) else np.nan, 0.2])
 
 
 def test_masked_entries_are_missing():

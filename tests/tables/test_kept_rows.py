@@ -18,6 +18,7 @@ from dpem.queries.histograms import Places
 from dpem.queries.narrow import NarrowQuery
 from dpem.tables import ArraySource
 from dpem.tables.base import KeptRows
+from dpem.tables.persons import PersonSource
 from dpem.tables.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -40,6 +41,11 @@ FITS = {
     "Poisson": (DPPoissonRegression(**KNOWN, bounds=BOUNDS, y_bounds=(0, 9)), NUMBERS, np.round(Y**2)),
     "mixture": (DPGaussianMixture(2, **KNOWN, bounds=BOUNDS), NUMBERS, None),
     "regressions": (DPMixtureRegression(2, **KNOWN, bounds=BOUNDS, y_bounds=(-3, 3)), NUMBERS, Y),
+    "persons": (
+        DPLinearRegression(**KNOWN, bounds=BOUNDS, y_bounds=(-3, 3), person="who", rows_per_person=2),
+        NUMBERS.assign(who=np.arange(N) // 3),
+        Y,
+    ),
     "classes": (DPLatentClass(2, **KNOWN, levels={"d": [0, 1, 2], "e": [0, 1], "f": [0, 1]}), ITEMS, None),
 }
 
@@ -91,6 +97,14 @@ def test_rows_in_a_frame_are_not_those_of_another_frame():
         for theta in (np.zeros(4), np.array([0.1, 0.2, -0.3, 0.4])):
             query = Score(SCHEMA, frame, theta, 0.5, radius=1.5)
             np.testing.assert_allclose(source.total(query), alone.total(query), rtol=1e-11, atol=1e-11)
+
+
+def test_rows_of_persons_are_kept_apart_in_every_batch():
+    people = np.arange(N) // 3
+    source, alone = (PersonSource(ArraySource(X, Y, keep=keep), most=2, people=[people]) for keep in (True, False))
+    for _ in range(2):
+        for own, other in zip([source, *source.split(2)], [alone, *alone.split(2)], strict=True):
+            assert np.array_equal(own.total(Places(SCHEMA)), other.total(Places(SCHEMA)))
 
 
 def test_no_more_is_kept_than_the_limit(monkeypatch):

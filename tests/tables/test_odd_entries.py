@@ -65,6 +65,7 @@ WAYS_OF_VECTORS = {
     "array of objects": objects,
     "Series": lambda vector: pd.Series(objects(vector)).infer_objects(),
     "frame": lambda vector: pd.DataFrame({"y": objects(vector)}).infer_objects(),
+    "Index": lambda vector: pd.Index(objects(vector), dtype=object),
 }
 
 
@@ -152,3 +153,12 @@ def test_what_is_refused_is_a_matter_of_shape_and_type():
     ):
         with pytest.raises(ValueError, match=words):
             source_of(clone(MODEL), rows, needs_y=False)
+
+
+@pytest.mark.parametrize("kind", ["string", "string[pyarrow]", "category", "object"])
+def test_a_text_in_an_array_of_pandas_is_neither_quoted_nor_refused(kind):
+    """What ``Series.values`` is of a column of texts."""
+    vector = pd.Series([*map(str, VECTOR[:PLACE]), SECRET, *map(str, VECTOR[PLACE + 1 :])]).astype(kind).array
+    source = source_of(clone(MODEL), ROWS, vector, needs_y=True)
+    found = np.concatenate([chunk.y for chunk in source.chunks()])
+    np.testing.assert_array_equal(found, [*VECTOR[:PLACE], np.nan, *VECTOR[PLACE + 1 :]])

@@ -1,5 +1,5 @@
-"""Lower bounds on ε that hold with a stated confidence, from runs of a mechanism on each of two neighbouring tables:
-what is audited, how runs become a bound, and what a finding says. Nothing is assumed but that runs are independent.
+"""Lower bounds on ε that hold with a stated confidence, from independent runs of a mechanism on each of two
+neighbouring tables. Nothing else is assumed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpem._threads import at_most as threads_at_most
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 
-#: The confidence of every bound in this package, unless another is asked for.
+#: The confidence of every bound in this package, unless another is given.
 CONFIDENCE = 0.999
 #: Part of the runs on which events are chosen; the others judge them.
 CHOOSING = 0.1
@@ -107,7 +107,7 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
 
 
 def _epsilon(p: ArrayLike, q: ArrayLike, delta: float) -> NDArray[np.float64]:
-    """log((p − δ)/q), or 0 where that says nothing."""
+    """log((p − δ)/q), or 0 where that is negative."""
     return np.log(np.maximum((np.asarray(p) - delta) / np.asarray(q), 1.0))
 
 
@@ -122,10 +122,10 @@ def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], de
             i, j = (0, 1) if on_first else (1, 0)
             p = at_least(inside[i] * sizes[i], sizes[i], failure)
             q = at_most(inside[j] * sizes[j], sizes[j], failure)
-            hoped = _epsilon(p, q, delta)
-            place = int(np.argmax(hoped))
-            if hoped[place] > best:
-                best, chosen = float(hoped[place]), Event(float(thresholds[place]), above, on_first)
+            bounds = _epsilon(p, q, delta)
+            place = int(np.argmax(bounds))
+            if bounds[place] > best:
+                best, chosen = float(bounds[place]), Event(float(thresholds[place]), above, on_first)
     return chosen
 
 
@@ -155,7 +155,7 @@ class Subject(Protocol):
 
     @property
     def adversaries(self) -> tuple[str, ...]:
-        """Who looks, and at what: one column of scores each."""
+        """The adversaries, by what each observes: one column of scores for each."""
 
     def scores(self, neighbour: bool, runs: int) -> FloatArray:
         """Scores of that many independent runs on D, or on its neighbour D′: a row for each run."""
@@ -163,8 +163,8 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim (ε, δ), and the lower bound on ε that an audit found. ``note`` is what else was seen, ``seconds``
-    are the processor's.
+    """A claim (ε, δ), and the lower bound on ε that an audit found; ``seconds`` are processor time, ``note`` is shown
+    with the subject.
 
     >>> print(Finding("values", "every release", 1.0, 1e-5, 0.41, 2000, 3.0))
     values, every release: claimed 1, at least 0.41 with 99.9 % confidence: consistent

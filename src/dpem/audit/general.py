@@ -15,7 +15,7 @@ import inspect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from dpem.audit.replay import Verdict, compare, in_memory, overspent
 from dpem.audit.tape import Answered, Tape, Totalled, record
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.search import DPGridSearch
+from dpem.fitting.sequence import PrivateFit
 from dpem.query import FloatArray
 from dpem.tables import Source
 
@@ -47,7 +48,7 @@ class Fit:
     """
 
     name: str
-    estimator: Any = field(repr=False)
+    estimator: PrivateFit = field(repr=False)
     tables: tuple[Table, Table] = field(repr=False)
     sources: tuple[Source, Source] | None = field(default=None, repr=False, kw_only=True)
 
@@ -124,18 +125,22 @@ def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, 
 
 def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> BaseEstimator:
     """The estimator at its defaults, with what its signature says that it must know."""
-    if model == "search":
-        inner = estimator_of("gaussian-mixture", epsilon, delta, columns).set_params(epsilon=None, delta=None)
-        return DPGridSearch(inner, {"check": [True, False]}, epsilon=epsilon, delta=delta)
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = {f"x{j}": [0, 1] for j in range(columns)}
-    known = {"bounds": (-1.0, 1.0), "y_bounds": (-1.0, 1.0), "sigma": 0.5, "start": "equal"}
+    known = {"bounds": (-1.0, 1.0), "y_bounds": (0.0, 1.0), "sigma": 0.5, "start": "equal"}
     known |= {} if "bounds" in takes else {"levels": levels}
-    return kind(epsilon=epsilon, delta=delta, **{name: value for name, value in known.items() if name in takes})
+    known = {name: value for name, value in known.items() if name in takes}
+    if model == "search":
+        return DPGridSearch(kind(**known), {"check": [True, False]}, epsilon=epsilon, delta=delta)
+    return kind(epsilon=epsilon, delta=delta, **known)
 
 
-def _kind(model: str) -> Any:
-    return DPStandardScaler if model == "scaler" else registry.estimator(model)
+def _kind(model: str) -> type[PrivateFit]:
+    """The class of the audited estimator; of the search, that of the first general model without a response."""
+    if model == "scaler":
+        return DPStandardScaler
+    kinds = map(registry.estimator, registry.general() if model == "search" else (model,))
+    return next(kind for kind in kinds if model != "search" or not kind._needs_y)
 
 
 class _Box(NamedTuple):
@@ -148,13 +153,11 @@ class _Box(NamedTuple):
 
 
 def _box(model: str) -> _Box:
-    if model == "search":
-        return _Box(-1.0, 1.0, (), False)
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = "levels" in takes and "bounds" not in takes
     high = 1.0 if levels or "bounds" in takes else FAR
-    responses = (0.0, 1.0) if "classes" in takes else (-1.0, 1.0) if "y_bounds" in takes else (-FAR, FAR)
-    return _Box(0.0 if levels else -high, high, responses if getattr(kind, "_needs_y", False) else (), levels)
+    responses = (0.0, 1.0) if takes.keys() & {"classes", "y_bounds"} else (-FAR, FAR)
+    return _Box(0.0 if levels else -high, high, responses if kind._needs_y else (), levels)
 
 
 def invented(model: str, rows: int, columns: int) -> Table:
@@ -164,7 +167,9 @@ def invented(model: str, rows: int, columns: int) -> Table:
     if not box.responses:
         return Table("as drawn", X, None)
     y = (X[:, 0] + rng.uniform(-1, 1, size=rows)) / 2
-    return Table("as drawn", X, (y > 0).astype(float) if box.responses[0] == 0.0 else y)
+    if box.responses[0] == 0.0:  # positive, as some models need; 0 and 1 where there are classes
+        y = (y > 0).astype(float) if "classes" in inspect.signature(_kind(model)).parameters else (y + 1) / 2
+    return Table("as drawn", X, y)
 
 
 def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]]:

@@ -1,4 +1,4 @@
-"""Kinds of rows that a record can be replaced by: the ones that break libraries."""
+"""The rows that replace a record in a replay: extreme, missing and invalid entries, at which code often fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rows = NDArray[np.floating]
 
 
 class Table(NamedTuple):
-    """Rows and responses, and the name of what was done to one of them."""
+    """Rows and responses, and the name of the row that was replaced."""
 
     name: str
     X: Rows
@@ -24,8 +24,8 @@ class Table(NamedTuple):
 def contents(
     X: Rows, y: FloatArray | None, beta: FloatArray, row: int, *, missing: bool = False, broken: bool = False
 ) -> Iterator[tuple[str, Rows, float]]:
-    """What a row can be replaced by: name, entries, response. ``beta`` is where a fit points. Also rows with
-    ``missing`` entries, for models that take them, and ``broken`` ones that hold no numbers, or none that a float has.
+    """The rows that can replace a row: name, entries, response. ``beta`` is the direction of the fitted coefficients.
+    ``missing`` adds rows with missing entries, ``broken`` rows whose entries are not finite.
     """
     d, dtype = X.shape[1], X.dtype
     ordinary, response = X[row].copy(), 0.0 if y is None else float(y[row])

@@ -5,14 +5,13 @@ that each statistic differs by no more than the sensitivity that its noise was c
 follow from noise and sensitivity convert to (ε, δ). Then the fit is (ε, δ)-private. *Proof.* Given the answers so far,
 the next query, its noise and its price are the same for both tables, so the next answer is a mechanism of that
 price applied to neighbouring statistics, and mechanisms compose adaptively. The fitted model is a function of the
-answers. ∎ A replay checks one pair and one sequence of answers, so it proves nothing; it finds what is wrong in the
-glue, where the wrong things are.
+answers. ∎ A replay checks one pair and one sequence of answers: it can find faults, and proves nothing.
 
 What is checked: (1) equal events and outcome; (2) the budget was charged before anything else, and each total was
 computed after its own charge, one for each; (3) totals move by at most the query's bound and its rounding; (4) what the
 sampler was given moves by at most what the sampler, and the release, state; (5) of the batches of a split, no more
-move than the person has rows; (6) the noise that was asked for, priced afresh from scale and sensitivity by formulas
-of this module's own, stays within (ε, δ).
+move than the person has rows; (6) the noise that was drawn, priced again from scale and sensitivity by formulas of this
+module's own, stays within (ε, δ).
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 from sklearn.base import BaseEstimator
 
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.tape import Answered, BudgetCharged, Event, ReleaseCharged, Tape, Totalled, record
 from dpem.privacy import Release
-from dpem.query import FloatArray
 
 #: Room for the rounding of the comparison itself.
 _ROUNDING = 1 + 1e-12
@@ -37,7 +35,7 @@ _ROUNDING = 1 + 1e-12
 
 @dataclass
 class Verdict:
-    """What a comparison found: the faults, and for each query the largest part of its sensitivity that was seen."""
+    """The result of a comparison: the faults, and for each query the largest change relative to its sensitivity."""
 
     faults: list[str] = field(default_factory=list)
     used: dict[str, float] = field(default_factory=dict)
@@ -135,16 +133,16 @@ def replay(
     estimator: BaseEstimator,
     table: Table,
     *,
-    hold: Callable[[Table], tuple[Any, ...]] | None = None,
+    hold: Callable[[Table], tuple[object, ...]] | None = None,
     missing: bool = False,
-    where: Any = None,
+    where: NDArray[np.intp] | None = None,
     from_neighbours: bool = True,
 ) -> Verdict:
     """Record a fit to the table and play it again on every kind of neighbour; then the same from the worst of them,
     unless ``from_neighbours`` is False.
 
-    ``hold`` puts a table where the fit is to read it (``(X,)`` or ``(X, y)``): in memory as it is, if not given. For an
-    estimator with ``person=``, ``where`` are all rows of one person, and ``hold`` says whose rows are whose.
+    ``hold`` makes the arguments of ``fit`` from a table, ``(X,)`` or ``(X, y)``; its arrays if not given. For an
+    estimator with ``person=``, ``where`` are all rows of one person, and ``hold`` adds the column of persons.
 
     >>> from dpem.paper import DPSymmetricMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -158,28 +156,23 @@ def replay(
     where = np.array([len(table.X) // 2]) if where is None else np.asarray(where)
     enforced = getattr(estimator, "person", None) is not None
     counted = min(len(where), estimator.rows_per_person) if enforced else len(where)
-    beta = _direction(estimator, table)
+    start = getattr(estimator, "start", None)
+    beta = np.asarray(start, dtype=float) if isinstance(start, list | np.ndarray) else np.ones(table.X.shape[1])
     kinds = list(neighbours(table, beta, missing=missing, broken=True, where=where))
     worst = ("outlier above", "along the fit", "against the fit") if from_neighbours else ()
-    for start in [table, *(kind for kind in kinds if kind.name in worst)]:
-        first = record(estimator, *hold(start))
+    for origin in [table, *(kind for kind in kinds if kind.name in worst)]:
+        first = record(estimator, *hold(origin))
         model = first.model
         if "refused" not in first.outcome:
             verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
         for kind in kinds:
             second = record(estimator, *hold(kind), frozen=first)
-            verdict.merge(compare(first, second, rows=counted), f"{start.name} → {kind.name}")
+            verdict.merge(compare(first, second, rows=counted), f"{origin.name} → {kind.name}")
     return verdict
 
 
-def in_memory(table: Table) -> tuple[Any, ...]:
+def in_memory(table: Table) -> tuple[object, ...]:
     return (table.X,) if table.y is None else (table.X, table.y)
-
-
-def _direction(estimator: BaseEstimator, table: Table) -> FloatArray:
-    start = getattr(estimator, "start", None)
-    d = table.X.shape[1]
-    return np.asarray(start, dtype=float) if isinstance(start, list | np.ndarray) else np.ones(d)
 
 
 def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:

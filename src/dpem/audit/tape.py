@@ -1,16 +1,16 @@
 """Record a fit at the curator, and play it again on another table with the answers frozen.
 
-A recorder stands on both sides of the curator. Towards the data it writes down every total that is computed, towards
-the sampler every statistic that is given away to be made noisy, and between them every charge, in the order in which
-they happen. In a second run the answers are those of the first, whatever the data: what an algorithm does then depends
-on the table only through leaks. So two recordings of neighbours must be equal in everything but the statistics, and
-those must be as close as their sensitivity states (:mod:`dpem.audit.replay` compares them).
+A tape has, in order, every total that is computed from the rows, every charge, and every statistic that a sampler is
+given. In a second run the answers are those of the first, whatever the data: what an algorithm does then depends on the
+table only through leaks. So two recordings of neighbours must be equal in everything but the statistics, and those must
+be as close as their sensitivity states (:mod:`dpem.audit.replay` compares them).
 
-A tape holds raw totals. It is made of invented tables, in an audit; nothing here is for a table of personal records.
+A tape holds totals without noise. Audits make it from simulated tables, never from a table of personal records.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import Account, Budget, Charge, Curator, Noise, Price, Release
 from dpem.query import Bound, FloatArray, Query
 from dpem.tables import Source
 
 
 class Diverged(Exception):
-    """The second run asked for an answer that the first had not asked for."""
+    """The replay sent a query that the recorded fit had not sent."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class ReleaseCharged:
 
 @dataclass(frozen=True)
 class Totalled:
-    """A total was computed from the rows: the query, the bound it states, and the sum. ``change`` is by how much the
-    mean differs on a second table, where there is one.
+    """A total was computed from the rows: the query, the bound it states, and the sum. ``change`` is the difference of
+    the mean on a second table, where there is one.
     """
 
     query: str
@@ -62,8 +63,8 @@ class Totalled:
 
 @dataclass(frozen=True)
 class Answered:
-    """A statistic was given to a sampler (``kind``: "gaussian", "top_k" or "laplace"): with what scale, what the
-    sampler was given of its sensitivity and its price (None where it asks for neither), and what came back.
+    """A statistic was given to a sampler (``kind``: "gaussian", "top_k" or "laplace"), with its scale, its sensitivity
+    and its price (None for a sampler that takes neither), and the answer.
     """
 
     kind: str
@@ -80,7 +81,7 @@ Event = BudgetCharged | ReleaseCharged | Totalled | Answered
 
 @dataclass
 class Tape:
-    """What happened in a fit, in order, and how it ended: the public attributes of the fitted model or the refusal."""
+    """The events of a fit, in order, and its outcome: the public attributes of the fitted model, or the refusal."""
 
     events: list[Event] = field(default_factory=list)
     outcome: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class Tape:
 
 
 class TapedSource:
-    """A source whose totals are written down, and by how much each differs on a ``second`` table."""
+    """A source whose totals are recorded, with their differences on a ``second`` table."""
 
     def __init__(self, source: Source, tape: Tape, batch: int | None = None, second: Source | None = None) -> None:
         self._source, self._tape, self._batch, self._second = source, tape, batch, second
@@ -113,9 +114,9 @@ class TapedSource:
 
     def total(self, query: Query) -> FloatArray:
         total = self._source.total(query)
-        asked = (query.label, query.bound, self.slack(query), self.n_rows, self._batch)
+        facts = (query.label, query.bound, self.slack(query), self.n_rows, self._batch)
         change = None if self._second is None else (self._second.total(query) - total) / self.n_rows
-        self._tape.events.append(Totalled(*asked, total=np.array(total), change=change))
+        self._tape.events.append(Totalled(*facts, total=np.array(total), change=change))
         return total
 
     def slack(self, query: Query) -> float:
@@ -127,7 +128,7 @@ class TapedSource:
 
 
 class TapedNoise:
-    """A sampler whose statistics and answers are written down. With ``frozen`` answers nothing is drawn."""
+    """A sampler whose statistics and answers are recorded. With ``frozen`` answers nothing is drawn."""
 
     def __init__(self, noise: Noise, tape: Tape, frozen: Iterable[Answered] | None = None) -> None:
         self._noise, self._tape, self.private = noise, tape, noise.private
@@ -152,7 +153,7 @@ class TapedNoise:
         else:
             first = next(self._frozen, None)
             if first is None or (first.kind, first.statistic.shape) != (kind, statistic.shape):
-                raise Diverged(f"a {kind} answer about {statistic.size} numbers was not asked for the first time.")
+                raise Diverged(f"a {kind} answer about {statistic.size} numbers is not in the recorded fit.")
             answer = first.answer
         k, sensitivity, rho = stated
         self._tape.events.append(Answered(kind, scale, k, sensitivity, rho, statistic, np.array(answer)))
@@ -160,7 +161,7 @@ class TapedNoise:
 
 
 class TapedAccount(Account):
-    """An account whose charges are written down; it shares its list of releases with the one it stands for."""
+    """An account whose charges are recorded; it shares its list of releases with the account that it replaces."""
 
     def __init__(self, account: Account, tape: Tape) -> None:
         super().__init__(account.epsilon, account.delta, gaussian=account.gaussian, rho=account.rho)
@@ -172,10 +173,10 @@ class TapedAccount(Account):
 
 
 class TapedBudget(Budget):
-    """A budget of its own for a recorded fit, so that it is on the tape when it was charged."""
+    """An unlimited budget of its own for a recorded fit, so that the tape shows when it was charged."""
 
-    def __init__(self, tape: Tape, epsilon: float, delta: float, **counts: Any) -> None:
-        super().__init__(epsilon, delta, **counts)
+    def __init__(self, tape: Tape) -> None:
+        super().__init__(math.inf, 0.5)
         self._tape = tape
 
     def charge(self, epsilon: float, delta: float, price: Price, **purpose: Any) -> Charge:
@@ -185,7 +186,7 @@ class TapedBudget(Budget):
 
 
 def record(
-    estimator: BaseEstimator, X: Any, y: Any = None, *, frozen: Tape | None = None, second: Source | None = None
+    estimator: BaseEstimator, X: object, y: object = None, *, frozen: Tape | None = None, second: Source | None = None
 ) -> Tape:
     """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given, and
     with the totals of a ``second`` table beside those of this one.
@@ -198,21 +199,21 @@ def record(
     """
     tape, model = Tape(), clone(estimator)
     _listen(model, tape, None if frozen is None else iter(frozen.answers), second)
-    model.budget = TapedBudget(tape, *_room(model))
-    with warnings.catch_warnings(record=True) as said:
+    model.budget = TapedBudget(tape)
+    with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         try:
             model.fit(X) if y is None else model.fit(X, y)
         except (ValueError, RuntimeError, Diverged) as refusal:
             tape.outcome["refused"] = f"{type(refusal).__name__}: {refusal}"
-    tape.outcome["warnings"] = [str(warning.message) for warning in said]
+    tape.outcome["warnings"] = [str(warning.message) for warning in issued]
     tape.outcome |= {name: _plain(value) for name, value in vars(model).items() if _public(name)}
     tape.model = model
     return tape
 
 
 def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None, second: Source | None = None) -> None:
-    """Put the recorder where an estimator makes its curator; for a search also in every candidate's place."""
+    """Record what the curator of an estimator does; of a search also those of all candidates."""
     make = model._curator
 
     def curator(source: Source, account: Account, noise: Noise) -> Curator:
@@ -224,26 +225,19 @@ def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None,
     if hasattr(model, "param_grid"):
         fit = model._fitted
 
-        def fitted(place: int, candidate: Any, X: Any, y: Any) -> Any:
+        def fitted(place: int, candidate: PrivateFit, X: object, y: object) -> Any:
             _listen(candidate, tape, frozen)
             return fit(place, candidate, X, y)
 
         model._fitted = fitted
 
 
-def _room(model: BaseEstimator) -> tuple[float, float]:
-    """A total that one fit of the model always fits into, also if its arguments are about to be refused."""
-    asked = model.epsilon
-    epsilon = asked if isinstance(asked, float | int) and asked > 0 else 1.0
-    return float(epsilon), 0.999
-
-
 def _public(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_")
 
 
-def _plain(value: Any) -> Any:
-    """Something that is equal if and only if the value is, to the last bit, whatever it is nested in."""
+def _plain(value: object) -> object:
+    """A value that is equal for equal arguments only, to the last bit, at any depth."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tolist() if value.dtype == object else value.tobytes())
     if isinstance(value, list | tuple):

@@ -4,36 +4,51 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click import Option
 
 from dpem import registry
-from dpem.cli import options
-from dpem.cli.common import Exit, Session, refusing
+from dpem.cli import options as shared
+from dpem.cli.common import Exit, Options, Session, refusing
+
+if TYPE_CHECKING:
+    from dpem.audit.bounds import Finding
+    from dpem.audit.replay import Verdict
 
 SUBJECTS = (*registry.modules(), "search", "scaler")
 
 
-@click.command()
-@click.argument("model", type=click.Choice((*SUBJECTS, "all")), metavar="MODEL")
-@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The epsilon that the fit claims.")
-@click.option("--delta", type=float, default=1e-5, show_default=True, help="The delta that the fit claims.")
-@click.option(
-    "--runs",
-    type=click.IntRange(min=40),
-    default=400,
-    show_default=True,
-    help="The number of fits, on both tables together.",
+@click.command(
+    params=[
+        click.Argument(["model"], type=click.Choice((*SUBJECTS, "all")), metavar="MODEL"),
+        Option(["--epsilon"], type=float, default=1.0, show_default=True, help="The epsilon that the fit claims."),
+        Option(["--delta"], type=float, default=1e-5, show_default=True, help="The delta that the fit claims."),
+        Option(
+            ["--runs"],
+            type=click.IntRange(min=40),
+            default=400,
+            show_default=True,
+            help="The number of fits, on both tables together.",
+        ),
+        Option(
+            ["--rows"],
+            type=click.IntRange(min=2),
+            default=200,
+            show_default=True,
+            help="The number of rows of each table.",
+        ),
+        Option(
+            ["--columns"],
+            type=click.IntRange(min=2),
+            default=4,
+            show_default=True,
+            help="The number of columns of each table.",
+        ),
+        shared.json,
+    ]
 )
-@click.option(
-    "--rows", type=click.IntRange(min=2), default=200, show_default=True, help="The number of rows of each table."
-)
-@click.option(
-    "--columns", type=click.IntRange(min=2), default=4, show_default=True, help="The number of columns of each table."
-)
-@options.json
 @click.pass_obj
 def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     """Replay a fit on neighbouring tables, then run it many times on two of them and bound its epsilon from below.
@@ -54,26 +69,24 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     """
     with refusing(Exit.USAGE):
         replays, findings = _results(session, SUBJECTS if model == "all" else (model,), runs, claim)
-    document: dict[str, Any] = {
-        "replays": [{"subject": name, **asdict(verdict)} for name, verdict in replays.items()],
-        "findings": [{**asdict(finding), "consistent": finding.consistent} for finding in findings],
+    document: dict[str, object] = {
+        "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
+        "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],
         "consistent": all(f.consistent for f in findings) and not any(v.faults for v in replays.values()),
     }
-    lines = [line for name, verdict in replays.items() for line in _replay_lines(name, verdict)]
+    lines = []
+    for name, verdict in replays.items():
+        faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
+        used = f"changes of up to {max(verdict.used.values()):.0%} of a sensitivity"
+        lines.append(f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; {used}")
+        lines += [f"  {fault}" for fault in verdict.faults[:20]]
     session.result(document, "\n".join([*lines, *map(str, findings)]))
     return 0 if document["consistent"] else int(Exit.FAILED)
 
 
-def _replay_lines(name: str, verdict: Any) -> list[str]:
-    faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
-    largest = max(verdict.used.values())
-    head = f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; moved up to {largest:.0%} of a sensitivity"
-    return [head, *(f"  {fault}" for fault in verdict.faults[:20])]
-
-
 def _results(
-    session: Session, models: Sequence[str], runs: int, claim: dict[str, Any]
-) -> tuple[dict[str, Any], list[Any]]:
+    session: Session, models: Sequence[str], runs: int, claim: Options
+) -> tuple[dict[str, Verdict], list[Finding]]:
     from tqdm import tqdm
 
     from dpem._validation import privacy_parameters

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -42,6 +42,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+#: The values of a command's options, by name, as click converted them.
+Options = dict[str, Any]
+#: The name of a command, the command, and the arguments that are left.
+Resolved = tuple[str | None, click.Command | None, list[str]]
 #: For ``dpem --help``. A backspace character keeps click from joining the lines.
 EXIT_CODES = """\b
 Exit status:
@@ -101,7 +105,7 @@ class Session:
             if not self.json:
                 _echo(f"dpem: {_coloured('warning:', 'yellow')} {text}", err=True)
 
-    def result(self, document: dict[str, Any], text: str) -> None:
+    def result(self, document: Mapping[str, object], text: str) -> None:
         """Print the result: the document with --json, otherwise the text."""
         if self.json:
             from dpem._json import plain
@@ -123,7 +127,7 @@ class Session:
     def showing_warnings(self) -> Iterator[None]:
         """Print warnings of this package as lines; other packages' may depend on rows and are not shown."""
 
-        def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
             if category is UserWarning or category.__module__.startswith("dpem."):
                 self.warn(str(message).rstrip("."))
 
@@ -170,14 +174,16 @@ def refusing(code: Exit) -> Iterator[None]:
 
 def option_message(error: Exception) -> str:
     """The message of an error of the library, with arguments spelled as options of the running command."""
-    return error.spelled(_option) if isinstance(error, ArgumentError) else str(error)
-
-
-def _option(argument: Argument) -> str:
+    if not isinstance(error, ArgumentError):
+        return str(error)
     context = click.get_current_context(silent=True)
     parameters = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
-    option = parameters.get(argument.name)
-    return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
+
+    def spelled(argument: Argument) -> str:
+        option = parameters.get(argument.name)
+        return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
+
+    return error.spelled(spelled)
 
 
 def unexpected_message(error: Exception) -> str:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import click
 
 from dpem._version import __version__
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, aligned
 
 #: Packages that every fit needs, and the extra that installs each of the others.
@@ -27,9 +27,7 @@ EXTRAS = {
 }
 
 
-@click.command()
-@options.ledger
-@options.json
+@click.command(params=[shared.ledger, shared.json])
 @click.pass_obj
 def doctor(session: Session, url: str | None) -> None:
     """Show the installed versions, the number of threads, and whether the ledger can be read. Nothing is spent.

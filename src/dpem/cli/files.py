@@ -9,7 +9,7 @@ import gc
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ import numpy as np
 
 from dpem._files import check_writable
 from dpem._json import parse_json, plain
-from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.common import Exit, Options, Refused, Session, refusing
 from dpem.cli.settings import is_a_setting
 from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import content_of
 from dpem.persistence import load_model, save_model
 from dpem.query import FloatArray
@@ -33,14 +34,14 @@ from dpem.tables.files import read_table
 
 @contextmanager
 def table(
-    session: Session, options: Mapping[str, Any], *, scaler: DPStandardScaler | None = None, levels: Any = None
-) -> Iterator[Any]:
+    session: Session, options: Options, *, scaler: DPStandardScaler | None = None, levels: Any = None
+) -> Iterator[Source]:
     """The table that the options name: a file, or with a scheduler a Parquet table that its cluster reads.
 
     A scaler is applied to it. In columns with levels, texts become the numbers of their levels.
     """
     path, scheduler = options["data"], options.get("scheduler")
-    chosen: dict[str, Any] = {name: options.get(name) for name in ("columns", "target", "person")}
+    chosen: Options = {name: options.get(name) for name in ("columns", "target", "person")}
     chosen["exclude"] = () if chosen["columns"] and is_a_setting("exclude") else options.get("exclude") or ()
     with ExitStack() as stack:
         if scheduler is not None:
@@ -54,7 +55,7 @@ def table(
         yield source if scaler is None else _scaled(source, scaler)
 
 
-def _scaled(source: Any, scaler: DPStandardScaler) -> Any:
+def _scaled(source: Source, scaler: DPStandardScaler) -> Source:
     names, scaler_names = feature_names(source), columns_of(scaler)
     if source.n_features != scaler.n_features_in_ or (names and scaler_names and names != scaler_names):
         raise Refused(Exit.DATA, "--scaler was fitted to other columns than those used here.")
@@ -109,12 +110,12 @@ def _on_cluster(
         yield source
 
 
-def feature_names(source: Any) -> list[str] | None:
+def feature_names(source: Source) -> list[str] | None:
     names = getattr(source, "feature_names", None)
     return None if names is None else list(map(str, names))
 
 
-def model(path: str) -> Any:
+def model(path: str) -> PrivateFit:
     with refusing(Exit.DATA):
         return load_model(path)
 
@@ -126,7 +127,7 @@ def scaler(path: str | None) -> DPStandardScaler | None:
     return fitted
 
 
-def columns_of(fitted: Any) -> list[str] | None:
+def columns_of(fitted: PrivateFit) -> list[str] | None:
     """The names of the columns that a model or a scaler was fitted to, or None."""
     names = getattr(fitted, "feature_names_in_", None)
     return None if names is None else list(map(str, names))
@@ -152,7 +153,7 @@ def levels(value: Any) -> dict[str, list[Any]] | None:
     return document
 
 
-def start(value: str | None, source: Source) -> dict[str, Any]:
+def start(value: str | None, source: Source) -> Options:
     """The argument ``start``: "equal", or from a file a vector, numbers by column, or a fitted model."""
     if value is None or value == "equal":
         return {} if value is None else {"start": value}
@@ -193,7 +194,7 @@ def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
     return _vector([start.get(name, 0.0) for name in names], path, d)
 
 
-def _vector(values: Any, path: str, d: int) -> FloatArray:
+def _vector(values: object, path: str, d: int) -> FloatArray:
     try:
         vector = np.asarray(values, dtype=float)
     except (TypeError, ValueError):
@@ -231,42 +232,31 @@ def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> N
         raise click.UsageError("The files to be written must differ from one another and from the files that are read.")
     for path in written:
         if os.path.lexists(path) and not force:
-            raise Refused(Exit.OUTPUT, f"{path!r} exists already; {_ways_out(path)}.")
+            context = click.get_current_context(silent=True)
+            is_out = context is not None and context.params.get("out") == path
+            way_out = "choose another file with --out, or replace it with --force" if is_out else "--force replaces it"
+            raise Refused(Exit.OUTPUT, f"{path!r} exists already; {way_out}.")
         with refusing(Exit.OUTPUT):
             check_writable(path)
 
 
-def _ways_out(path: str) -> str:
-    context = click.get_current_context(silent=True)
-    options = {} if context is None else context.params
-    return (
-        "choose another file with --out, or replace it with --force"
-        if options.get("out") == path
-        else "--force replaces it"
-    )
-
-
-def save(model: Any, path: str, scaler: Any = None) -> None:
-    """Write a fitted model; if its file cannot be written, write it to a temporary folder and report the error."""
+def save(model: PrivateFit, path: str, scaler: DPStandardScaler | None = None) -> None:
+    """Write a fitted model. If its file cannot be written, write it to a temporary folder and report the error; if that
+    fails too, report the released numbers.
+    """
     try:
         save_model(model, path, scaler)
+        return
     except (OSError, ValueError) as error:
-        raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; {_saved_elsewhere(model, scaler)}") from None
-
-
-def _saved_elsewhere(model: Any, scaler: Any) -> str:
+        reason = str(error).rstrip(".")
     try:
-        path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
-        save_model(model, path, scaler)
+        elsewhere = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
+        save_model(model, elsewhere, scaler)
+        outcome = f"in {elsewhere}: move it to a safe place"
     except (OSError, ValueError):
-        return f"the model that was paid for is {json.dumps(_released_numbers(model))}."
-    return f"the model that was paid for is in {path}: move it to a safe place."
-
-
-def _released_numbers(model: Any) -> dict[str, Any]:
-    """The released numbers and the guarantee, for a single line of output."""
-    try:
-        fitted = content_of(model)["fitted"]
-    except ValueError:  # even an invalid model must not be lost
-        fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
-    return {"fitted": fitted, "guarantee": str(model.guarantee_)}
+        try:
+            fitted = content_of(model)["fitted"]
+        except ValueError:  # even an invalid model must not be lost
+            fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
+        outcome = json.dumps({"fitted": fitted, "guarantee": str(model.guarantee_)})
+    raise Refused(Exit.OUTPUT, f"{reason}; the model that was paid for is {outcome}.")

@@ -7,20 +7,28 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+from click import Option
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Session, refusing
 from dpem.cli.options import PATH
 from dpem.cli.settings import NAME
 
 
-@click.command(short_help="Write dpem.toml for a table: columns, and bounds to fill in.")
-@click.argument("data", type=PATH)
-@click.option("--sep", metavar="CHAR", help="The separator of a .csv; guessed from its first line if not given.")
-@click.option("--encoding", metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ...")
-@click.option("--out", default=NAME, show_default=True, type=PATH, metavar="FILE", help="The settings file to write.")
-@options.force
-@options.json
+@click.command(
+    short_help="Write dpem.toml for a table: columns, and bounds to fill in.",
+    params=[
+        click.Argument(["data"], type=PATH),
+        Option(["--sep"], metavar="CHAR", help="The separator of a .csv; guessed from its first line if not given."),
+        Option(
+            ["--encoding"], metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."
+        ),
+        Option(
+            ["--out"], default=NAME, show_default=True, type=PATH, metavar="FILE", help="The settings file to write."
+        ),
+        *(shared.force, shared.json),
+    ],
+)
 @click.pass_obj
 def init(session: Session, data: str, sep: str | None, encoding: str, out: str, force: bool) -> None:
     """Write a settings file that lists the columns of DATA, with blanks for their bounds and levels.
@@ -75,6 +83,9 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
     texts = [name for name, kind in kinds.items() if "string" in kind]
     numbers = [name for name in kinds if name not in texts]
     codes = list(kinds) if not any(kinds.values()) else texts
+    dataset = Path(data).name.split(".")[0].strip()
+    if not dataset or not dataset.isprintable() or len(dataset) > 80:
+        dataset = "table"  # a ledger would not accept the name of the file
     lines = [
         "# Public facts about this table. Every dpem command reads this file; options of the command take precedence.",
         "# Fill it in from a codebook or from the range of an instrument, never from the rows themselves.",
@@ -84,7 +95,7 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
         *([] if encoding == "utf-8" else [f"encoding = {json.dumps(encoding)}"]),
         *(['decimal = ","    # remove this line if decimals follow a point'] if sep == ";" else []),
         'ledger = "sqlite:///budget.db"',
-        f"dataset = {json.dumps(_stem(data), ensure_ascii=False)}    # its name in the ledger",
+        f"dataset = {json.dumps(dataset, ensure_ascii=False)}    # its name in the ledger",
         "",
         '# target = "…"              # the response of a regression; its bounds are needed below too',
         "# epsilon = 1.0",
@@ -109,9 +120,3 @@ def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "ut
         "#        dpem fit linear-regression --report report.html",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _stem(data: str) -> str:
-    """The file's name without folder and ending, or "table" where a ledger would not accept it."""
-    name = Path(data).name.split(".")[0].strip()
-    return name if name and name.isprintable() and len(name) <= 80 else "table"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from click import Option
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, aligned, refusing
-from dpem.cli.options import PATH, combined
+from dpem.cli.options import PATH
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import FitEntry, Policy
+    from dpem.privacy.ledger_entries import DatasetEntries, Policy
 
 
 @click.group(invoke_without_command=True)
@@ -48,18 +48,29 @@ def open_ledger(url: str | None) -> Ledger:
         return Ledger(url)
 
 
+def read(url: str | None, dataset: str | None) -> tuple[str, list[DatasetEntries]]:
+    """The place of the ledger at the URL, and the entries of one dataset or of all."""
+    opened = open_ledger(url)
+    with refusing(Exit.USAGE):
+        names = opened.names() if dataset is None else [dataset]
+        return opened.where, [opened.entries(name) for name in names]
+
+
 #: The options of the commands that show one dataset of a ledger, or all.
-ledger_options = combined(options.ledger, options.dataset, options.json)
+ledger_options = (shared.ledger, shared.dataset, shared.json)
 
 
-@ledger.command("open", short_help="Open a dataset with its total budget.")
-@options.ledger
-@click.option("--dataset", required=True, metavar="NAME", help="A name for the table, such as patients.")
-@options.epsilon
-@options.delta
-@options.rows_per_person
-@click.option("--policy", type=PATH, metavar="FILE", help="Limits on each fit, as in dpem ledger policy --help.")
-@options.json
+@ledger.command(
+    "open",
+    short_help="Open a dataset with its total budget.",
+    params=[
+        shared.ledger,
+        Option(["--dataset"], required=True, metavar="NAME", help="A name for the table, such as patients."),
+        *(shared.epsilon, shared.delta, shared.rows_per_person),
+        Option(["--policy"], type=PATH, metavar="FILE", help="Limits on each fit, as in dpem ledger policy --help."),
+        shared.json,
+    ],
+)
 @click.pass_obj
 def open_dataset(
     session: Session,
@@ -90,8 +101,7 @@ def open_dataset(
     )
 
 
-@ledger.command(short_help="Show what is spent and what is left.")
-@ledger_options
+@ledger.command(short_help="Show what is spent and what is left.", params=[*ledger_options])
 @click.pass_obj
 def show(session: Session, url: str | None, dataset: str | None) -> None:
     """Show the total of every dataset, or of one, what is spent and what is left.
@@ -103,20 +113,18 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     "left" is the largest epsilon that one more fit may use at the dataset's delta. dpem ledger explain shows how fits
     add up.
     """
-    opened = open_ledger(url)
-    with refusing(Exit.USAGE):
-        states = [opened.state(name) for name in _names(opened, dataset)]
+    where, datasets = read(url, dataset)
+    states = [one.state for one in datasets]
     header = ("dataset", "epsilon", "delta", "rows/person", "spent", "left", "fits", "opened")
     rows = []
     for s in states:
         total = (s.name, f"{s.epsilon:g}", f"{s.delta:g}", f"{s.rows_per_person}")
         rows.append((*total, s.spent_shown, s.left_shown, f"{s.n_charges}", _day(s.opened)))
-    document = {"ledger": opened.where, "datasets": [_plain(s) for s in states]}
-    session.result(document, aligned(header, rows) if rows else f"{opened.where} holds no dataset yet.")
+    text = aligned(header, rows) if rows else f"{where} holds no dataset yet."
+    session.result({"ledger": where, "datasets": states}, text)
 
 
-@ledger.command(short_help="List every charged fit.")
-@ledger_options
+@ledger.command(short_help="List every charged fit.", params=[*ledger_options])
 @click.pass_obj
 def history(session: Session, url: str | None, dataset: str | None) -> None:
     """List every charged fit, oldest first, of one dataset or of all.
@@ -129,20 +137,19 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     the beginning of the fitted model's fingerprint, which its file and its report state too. --json and dpem ledger
     export also list refused fits.
     """
-    opened = open_ledger(url)
-    with refusing(Exit.USAGE):
-        names = _names(opened, dataset)
-        fits = sorted((fit for name in names for fit in opened.history(name)), key=lambda fit: fit.time)
-        refused = [refusal for name in names for refusal in opened.refusals(name)]
+    where, datasets = read(url, dataset)
+    fits = sorted((fit for one in datasets for fit in one.fits), key=lambda fit: fit.time)
+    refusals = [refusal for one in datasets for refusal in one.refusals]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
-    rows = [_line(fit) for fit in fits]
+    rows = []
+    for fit in fits:
+        who = (fit.outcome, fit.who, fit.purpose, fit.model.removeprefix("sha256:")[:12])
+        rows.append((fit.dataset, _day(fit.time), f"{fit.epsilon:g}", f"{fit.delta:g}", *who))
     text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "No fit has been charged."
-    document = {"fits": [_plain(fit) for fit in fits], "refusals": [_plain(refusal) for refusal in refused]}
-    session.result({"ledger": opened.where, **document}, text)
+    session.result({"ledger": where, "fits": fits, "refusals": refusals}, text)
 
 
-@ledger.command(short_help="Show how fits add up, in numbers you can recompute.")
-@ledger_options
+@ledger.command(short_help="Show how fits add up, in numbers you can recompute.", params=[*ledger_options])
 @click.pass_obj
 def explain(session: Session, url: str | None, dataset: str | None) -> None:
     """Show line by line how the fits of a dataset add up, in numbers that you can recompute.
@@ -151,19 +158,22 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     Example:
       dpem ledger explain --ledger sqlite:///budget.db --dataset patients
     """
-    opened = open_ledger(url)
-    with refusing(Exit.USAGE):
-        states = [opened.state(name) for name in _names(opened, dataset)]
-    lines = [line for s in states for line in (f"{s.name}:", *(f"  {line}" for line in s.explained))]
-    document = {"ledger": opened.where, "datasets": {s.name: list(s.explained) for s in states}}
-    session.result(document, "\n".join(lines) or f"{opened.where} holds no dataset yet.")
+    where, datasets = read(url, dataset)
+    explained = {one.name: one.state.explained for one in datasets}
+    lines = [line for name, parts in explained.items() for line in (f"{name}:", *(f"  {part}" for part in parts))]
+    document = {"ledger": where, "datasets": explained}
+    session.result(document, "\n".join(lines) or f"{where} holds no dataset yet.")
 
 
-@ledger.command(short_help="Set limits on each later fit.")
-@options.ledger
-@click.option("--dataset", required=True, metavar="NAME", help="The dataset that the policy is for.")
-@click.option("--file", "file", required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file.")
-@options.json
+@ledger.command(
+    short_help="Set limits on each later fit.",
+    params=[
+        shared.ledger,
+        Option(["--dataset"], required=True, metavar="NAME", help="The dataset that the policy is for."),
+        Option(["--file", "file"], required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file."),
+        shared.json,
+    ],
+)
 @click.pass_obj
 def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     """Set limits on each later fit of a dataset. A fit beyond them is refused before the charge, and recorded.
@@ -188,15 +198,22 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     )
 
 
-@ledger.command(short_help="Export all entries as CSV or as a page.")
-@options.ledger
-@options.dataset
-@click.option("--out", required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read.")
-@click.option(
-    "--models", type=PATH, metavar="FOLDER", help="The folder of model files and reports; that of --out if not given."
+@ledger.command(
+    short_help="Export all entries as CSV or as a page.",
+    params=[
+        *(shared.ledger, shared.dataset),
+        Option(
+            ["--out"], required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read."
+        ),
+        Option(
+            ["--models"],
+            type=PATH,
+            metavar="FOLDER",
+            help="The folder of model files and reports; that of --out if not given.",
+        ),
+        *(shared.force, shared.json),
+    ],
 )
-@options.force
-@options.json
 @click.pass_obj
 def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
     """Export every charged or refused fit of one dataset or of all, with its user and purpose, what is left, and the
@@ -218,15 +235,13 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     if models is not None and not folder.is_dir():
         raise click.UsageError(f"--models must be a folder; got {models!r}.")
     files.check_outputs([out], [], force)
-    opened = open_ledger(url)
-    with refusing(Exit.USAGE):
-        datasets = [opened.entries(name) for name in _names(opened, dataset)]
+    where, datasets = read(url, dataset)
     if out.lower().endswith(".csv"):
         models_found, text = {}, ledger_files.as_csv(datasets)
     else:
         fingerprints = [fit.model for entries in datasets for fit in entries.fits]
         models_found = ledger_files.published(folder, out, fingerprints)
-        text = ledger_page(opened.where, datasets, models_found)
+        text = ledger_page(where, datasets, models_found)
     with refusing(Exit.OUTPUT):
         write_text(out, text)
     count = sum(len(entries.fits) + len(entries.refusals) for entries in datasets)
@@ -238,12 +253,15 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))
 
 
-@ledger.command(short_help="Check that no entry was changed or removed.")
-@options.ledger
-@options.dataset
-@click.option("--head", "heads", multiple=True, metavar="DIGEST", help="A head that was printed earlier.")
-@click.option("--models", type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries.")
-@options.json
+@ledger.command(
+    short_help="Check that no entry was changed or removed.",
+    params=[
+        *(shared.ledger, shared.dataset),
+        Option(["--head", "heads"], multiple=True, metavar="DIGEST", help="A head that was printed earlier."),
+        Option(["--models"], type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries."),
+        shared.json,
+    ],
+)
 @click.pass_obj
 def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
     """Check that no entry was changed or removed. If one was, print the differences and exit with status 5.
@@ -299,19 +317,5 @@ def _policy(path: str) -> Policy:
     return Policy.from_dict(limits)
 
 
-def _names(opened: Ledger, dataset: str | None) -> list[str]:
-    return list(opened.names()) if dataset is None else [dataset]
-
-
-def _line(fit: FitEntry) -> tuple[str, ...]:
-    privacy = (f"{fit.epsilon:g}", f"{fit.delta:g}")
-    model = fit.model.removeprefix("sha256:")[:12]
-    return (fit.dataset, _day(fit.time), *privacy, fit.outcome, fit.who, fit.purpose, model)
-
-
 def _day(time: datetime) -> str:
     return time.strftime("%Y-%m-%d %H:%M")
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in asdict(record).items()}

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from dpem._files import read_text
 from dpem._validation import ArgumentError
+from dpem.fitting.results import FittedModel
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
 from dpem.privacy import digest
 from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
@@ -65,9 +65,10 @@ def printed_heads(folder: Path, dataset: str | None) -> dict[str, str]:
 
 
 def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
-    """Sentences about models whose entry in the ledger states another ε, δ, price or plan."""
-    charges, faults = {fit.model: fit for fit in fits if fit.model}, []
-    for path, model, model_print in _models(folder):
+    """Sentences about model files that were changed, or whose entry states another ε, δ, price or plan."""
+    charges: dict[str, FitEntry] = {fit.model: fit for fit in fits if fit.model}
+    faults: list[str] = []
+    for path, model, model_print in _models(folder, faults):
         fit = charges.get(model_print)
         if fit is None:
             continue
@@ -80,13 +81,17 @@ def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
     return faults
 
 
-def _models(folder: Path) -> Iterator[tuple[Path, Any, str]]:
-    """The models in a folder, with their fingerprints; other files are skipped."""
+def _models(folder: Path, refused: list[str] | None = None) -> Iterator[tuple[Path, FittedModel, str]]:
+    """The models in a folder, with their fingerprints. Other files are skipped; what is wrong with a model file that
+    cannot be loaded is added to ``refused``.
+    """
     for path in sorted(folder.glob("*.json")):
         try:
             model = load_model(path)
             model_print = fingerprint(model)
-        except (ValueError, OSError):
+        except (ValueError, OSError) as error:
+            if refused is not None and '"dpem-model"' in path.read_text(encoding="utf-8", errors="replace")[:1000]:
+                refused.append(str(error).removesuffix("."))
             continue
         if hasattr(model, "_fit_summary"):
             yield path, model, model_print

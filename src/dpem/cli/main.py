@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from dpem._version import __version__
-from dpem.cli.common import BUDGET_AFTER_FAILURE, EXIT_CODES, Exit, Refused, Session, unexpected_message
+from dpem.cli.common import BUDGET_AFTER_FAILURE, EXIT_CODES, Exit, Refused, Resolved, Session, unexpected_message
 
 #: Every command, in the order of a session: its module and its description. Only the one that runs is imported.
 COMMANDS = {
@@ -43,7 +43,7 @@ class Root(click.Group):
         command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         near = difflib.get_close_matches(args[0], COMMANDS, n=1)
         if near and args[0] not in COMMANDS:
             raise click.UsageError(f"There is no command {args[0]!r}; did you mean {near[0]}?", ctx)
@@ -106,6 +106,8 @@ def _unknown_option(error: click.NoSuchOption) -> str:
     near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
     command = error.ctx.command_path if error.ctx else "dpem"
     hint = f"did you mean {near[0]}?" if near else "options follow the command's name."
+    if error.ctx and error.option_name in [name for own in cli.params for name in own.opts]:
+        return f"{error.option_name} stands before the command, as in dpem {error.option_name} … {command[5:]}."
     return f"There is no option {error.option_name!r}; {hint} ({command} --help shows all)."
 
 

@@ -10,20 +10,30 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpem import registry
+from dpem.cli.common import Options, Resolved, Session
 from dpem.cli.options import Count, Value
+
+if TYPE_CHECKING:
+    from dpem.fitting.sequence import PrivateFit
+
+
+#: From the name and the class of a model, the parameters of its command and the help text.
+Build = Callable[[str, type["PrivateFit"]], tuple[list[click.Parameter], str]]
+#: What the command of a model does.
+Run = Callable[[Session, str, type["PrivateFit"], Options], None]
 
 
 class Models(click.Group):
     """A command with a subcommand for each model."""
 
-    def __init__(self, name: str, *, build: Callable[[str, type[Any]], click.Command], **more: Any) -> None:
+    def __init__(self, name: str, *, build: Build, run: Run, **more: Any) -> None:
         super().__init__(name, **more, invoke_without_command=True)
-        self._build = build
+        self._build, self._run = build, run
 
     def invoke(self, ctx: click.Context) -> Any:
         """Without a model, print the help, which lists all models."""
@@ -39,9 +49,16 @@ class Models(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in registry.modules():
             return None
-        return self._build(cmd_name, registry.estimator(cmd_name))
+        kind = registry.estimator(cmd_name)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        @click.pass_obj
+        def command(session: Session, /, **options: object) -> None:
+            self._run(session, cmd_name, kind, options)
+
+        params, text = self._build(cmd_name, kind)
+        return click.Command(cmd_name, params=params, callback=command, help=text, epilog=self.epilog)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """The model's command; the error for an unknown model suggests a similar name or lists all."""
         name = args[0] if args else ""
         if name not in registry.modules():
@@ -60,7 +77,7 @@ class Models(click.Group):
                     formatter.write_dl(rows)
 
 
-def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Option]:
+def model_options(kind: type[PrivateFit], *, planning: bool = False) -> list[click.Option]:
     """The options for the estimator's arguments, by their types and the first sentences of their documentation."""
     from dpem.fitting.sequence import NOT_SETTINGS  # the commands declare these themselves
 
@@ -78,11 +95,11 @@ def model_options(kind: type[Any], *, planning: bool = False) -> list[click.Opti
     return options
 
 
-def _settings(hint: Any, default: Any) -> dict[str, Any]:
+def _settings(hint: object, default: object) -> Options:
     """The settings of click's option for an argument with this type and default."""
     if isinstance(default, bool):
         return {"default": default}
-    settings: dict[str, Any] = {}
+    settings: Options = {}
     if default is not None and default is not inspect.Parameter.empty:
         settings = {"default": default, "show_default": True}
     is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
@@ -96,9 +113,9 @@ def _settings(hint: Any, default: Any) -> dict[str, Any]:
     return {**settings, "type": str if kinds == {str} else Value()}
 
 
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: type[PrivateFit]) -> dict[str, object]:
     """The types of the constructor's arguments, by name, as far as they can be resolved."""
-    hints: dict[str, Any] = {}
+    hints: dict[str, object] = {}
     for name, annotation in kind.__init__.__annotations__.items():
         single = types.SimpleNamespace(__annotations__={name: annotation})
         try:
@@ -108,7 +125,7 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
     return hints
 
 
-def parameter_help(kind: type[Any]) -> dict[str, str]:
+def parameter_help(kind: type[PrivateFit]) -> dict[str, str]:
     """The first sentence on each parameter in the estimator's docstring."""
     text = inspect.cleandoc(kind.__doc__ or "")
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)
@@ -122,7 +139,7 @@ def parameter_help(kind: type[Any]) -> dict[str, str]:
     return sentences
 
 
-def constructor_arguments(kind: type[Any], options: dict[str, Any]) -> dict[str, Any]:
+def constructor_arguments(kind: type[PrivateFit], options: Options) -> Options:
     """The options that are arguments of the constructor; an option that was not given leaves its default."""
     defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items() if name in options}
     return {name: options[name] for name, default in defaults.items() if options[name] is not None or default is None}

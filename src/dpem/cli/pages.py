@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import click
+from click import Option
 from click.shell_completion import get_completion_class
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, refusing
 
 
-@click.command()
-@click.argument("model", metavar="MODEL.JSON")
-@click.option("-o", "--out", metavar="FILE", default="report.html", show_default=True, help="The page to write.")
-@click.option("--scaler", metavar="FILE", help="The scaler that the model was fitted with.")
-@click.option("--purpose", metavar="TEXT", help="The purpose of the fit, for the top of the page.")
-@options.ledger
-@options.dataset
-@options.force
-@options.json
+@click.command(
+    params=[
+        click.Argument(["model"], metavar="MODEL.JSON"),
+        Option(["-o", "--out"], metavar="FILE", default="report.html", show_default=True, help="The page to write."),
+        Option(["--scaler"], metavar="FILE", help="The scaler that the model was fitted with."),
+        Option(["--purpose"], metavar="TEXT", help="The purpose of the fit, for the top of the page."),
+        *(shared.ledger, shared.dataset, shared.force, shared.json),
+    ]
+)
 @click.pass_obj
 def report(
     session: Session,
@@ -60,10 +61,12 @@ def report(
     session.result({"report": out}, f"Wrote {out}.")
 
 
-@click.command()
-@click.option("--html", metavar="FILE", help="Write the page to this file and open nothing.")
-@options.force
-@options.json
+@click.command(
+    params=[
+        Option(["--html"], metavar="FILE", help="Write the page to this file and open nothing."),
+        *(shared.force, shared.json),
+    ]
+)
 @click.pass_obj
 def planner(session: Session, html: str | None, force: bool) -> None:
     """Open a page that predicts the error of a fit, with sliders for rows, columns and ε.
@@ -91,9 +94,12 @@ def planner(session: Session, html: str | None, force: bool) -> None:
     session.result({"page": path, "opened": opened}, f"Opened {path}." if opened else f"Wrote {path}.")
 
 
-@click.command()
-@click.option("--out", metavar="FOLDER", help="A folder for the two reports; a temporary one if not given.")
-@options.json
+@click.command(
+    params=[
+        Option(["--out"], metavar="FOLDER", help="A folder for the two reports; a temporary one if not given."),
+        shared.json,
+    ]
+)
 @click.pass_obj
 def demo(session: Session, out: str | None) -> None:
     """Fit a regression and latent classes to the RAND Health Insurance Experiment, each beside a fit without privacy.
@@ -115,8 +121,7 @@ def demo(session: Session, out: str | None) -> None:
         session.result(result, "")
 
 
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.command(params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]))])
 @click.pass_obj
 def completion(session: Session, shell: str) -> None:
     """Print a script with which SHELL completes commands, options and file names of dpem.

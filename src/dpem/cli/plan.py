@@ -9,49 +9,46 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import Option
 
-from dpem.cli import options
-from dpem.cli.common import Exit, Refused, Session, aligned, refusing, wrapped_lines
+from dpem.cli import options as shared
+from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusing, wrapped_lines
 from dpem.cli.models import Models, constructor_arguments, model_options
-from dpem.cli.options import Count, Names, Value, parameters_of
+from dpem.cli.options import Count, Names, Value
 from dpem.cli.settings import is_a_setting
 
 if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
+    from dpem.fitting.sequence import PrivateFit
 
-n_option = click.option(
-    "--n", type=Count(), required=True, metavar="N", help="The number of rows, such as 8000 or 1e6."
+SIZES = (
+    Option(["--n"], type=Count(), required=True, metavar="N", help="The number of rows, such as 8000 or 1e6."),
+    Option(["--d"], type=Count(), metavar="N", help="The number of columns, without the response."),
+    Option(["--columns"], type=Names(), help="The names of the columns, if bounds or levels are by name."),
+    Option(["--epsilon"], type=float, help="The privacy loss of one person, such as 1."),
 )
-d_option = click.option("--d", type=Count(), metavar="N", help="The number of columns, without the response.")
-columns_option = click.option(
-    "--columns", type=Names(), help="The names of the columns, if bounds or levels are by name."
+EFFECT = Option(["--effect"], type=float, help="The assumed strength of effects, in the measure that the plan names.")
+SWEEPS = (
+    Option(
+        ["--sweep"],
+        multiple=True,
+        metavar="NAME=V1,V2,...",
+        help="Print a line for each value, such as epsilon=0.1,0.3,1.",
+    ),
+    Option(["--csv", "as_csv"], is_flag=True, help="Print the lines of a sweep as CSV."),
 )
-epsilon_option = click.option("--epsilon", type=float, help="The privacy loss of one person, such as 1.")
-effect_option = click.option(
-    "--effect", type=float, help="The assumed strength of effects, in the measure that the plan names."
-)
-sweep_option = click.option(
-    "--sweep", multiple=True, metavar="NAME=V1,V2,...", help="Print a line for each value, such as epsilon=0.1,0.3,1."
-)
-csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print the lines of a sweep as CSV.")
 
 
-def build(name: str, kind: type[Any]) -> click.Command:
-    from dpem.cli.fit import bound_options
-
+def build(name: str, kind: type[PrivateFit]) -> tuple[list[click.Parameter], str]:
     arguments = inspect.signature(kind).parameters
 
-    @click.pass_obj
-    def command(session: Session, /, **options: Any) -> None:
-        run(session, kind, options)
-
-    parameters = [
-        *parameters_of(n_option, d_option, columns_option, epsilon_option, options.delta, options.rows_per_person),
-        *parameters_of(*(option for key, option in bound_options.items() if key in arguments)),
-        *parameters_of(*([options.target] if kind._needs_y else [])),
+    parameters: list[click.Parameter] = [
+        *(*SIZES, shared.delta, shared.rows_per_person),
+        *(option for key, option in shared.declared.items() if key in arguments),
+        *([shared.target] if kind._needs_y else []),
         *model_options(kind, planning=True),
-        *parameters_of(*([effect_option] if "effect" in inspect.signature(kind.plan).parameters else [])),
-        *parameters_of(sweep_option, csv_option, options.json),
+        *([EFFECT] if "effect" in inspect.signature(kind.plan).parameters else []),
+        *(*SWEEPS, shared.json),
     ]
     text = f"""Print the steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
 
@@ -63,24 +60,10 @@ def build(name: str, kind: type[Any]) -> click.Command:
 
     The assumptions about the data are printed with the prediction. A wrong assumption costs accuracy, never privacy.
     """
-    return click.Command(name, params=parameters, callback=command, help=inspect.cleandoc(text))
+    return parameters, inspect.cleandoc(text)
 
 
-@click.group(cls=Models, build=build, subcommand_metavar="MODEL [OPTIONS]...")
-def plan() -> None:
-    """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
-
-    \b
-    Examples:
-      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
-      dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
-      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
-
-    A fit follows its plan. If a plan is refused, so is the fit.
-    """
-
-
-def run(session: Session, kind: type[Any], options: dict[str, Any]) -> None:
+def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -> None:
     sweeps = [_sweep(text, options) for text in options["sweep"]]
     if options["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
         raise click.UsageError("--epsilon must be given, or --sweep epsilon=0.1,0.3,1.")
@@ -94,7 +77,7 @@ def run(session: Session, kind: type[Any], options: dict[str, Any]) -> None:
     _show_sweep(session, kind, options, sweeps)
 
 
-def _plan(kind: type[Any], options: dict[str, Any]) -> Plan:
+def _plan(kind: type[PrivateFit], options: Options) -> Plan:
     with refusing(Exit.USAGE):
         if options["epsilon"] == float("inf"):
             raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
@@ -112,7 +95,7 @@ def _plan(kind: type[Any], options: dict[str, Any]) -> Plan:
         )
 
 
-def _sweep(text: str, options: dict[str, Any]) -> tuple[str, list[Any]]:
+def _sweep(text: str, options: Options) -> tuple[str, list[object]]:
     """The name of the option to vary, and its values."""
     name, _, values = text.partition("=")
     variable = [key for key in options if key not in ("sweep", "as_csv", "bounds", "levels", "columns")]
@@ -126,7 +109,7 @@ def _sweep(text: str, options: dict[str, Any]) -> tuple[str, list[Any]]:
 
 
 def _show_sweep(
-    session: Session, kind: type[Any], options: dict[str, Any], sweeps: list[tuple[str, list[Any]]]
+    session: Session, kind: type[PrivateFit], options: Options, sweeps: list[tuple[str, list[object]]]
 ) -> None:
     """Print a table with a line for each combination of values."""
     from tqdm import tqdm
@@ -151,3 +134,17 @@ def _show_sweep(
 
 def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@click.group(cls=Models, build=build, run=run, subcommand_metavar="MODEL [OPTIONS]...")
+def plan() -> None:
+    """Choose every setting of a fit and predict its error. No data are read, nothing is spent.
+
+    \b
+    Examples:
+      dpem plan linear-regression --n 8000 --d 6 --epsilon 1 --delta 1e-6
+      dpem plan gaussian-mixture --n 1e5 --d 4 --delta 1e-6 --sweep epsilon=0.1,0.3,1
+      dpem plan symmetric-mixture --n 4000 --d 1000 --epsilon 0.5 --delta 1e-4 --sparsity 10
+
+    A fit follows its plan. If a plan is refused, so is the fit.
+    """

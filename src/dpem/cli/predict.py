@@ -12,27 +12,39 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
+from click import Option
 
-from dpem.cli import options
+from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, refusing
 from dpem.cli.options import PATH, Names
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
-@click.command()
-@click.argument("model", metavar="MODEL.JSON", type=PATH)
-@click.argument("data", type=PATH)
-@options.target
-@options.scaler
-@click.option("--keep", type=Names(), help="Columns of DATA to copy to the output, such as an identifier.")
-@options.text
-@click.option(
-    "--out", type=PATH, metavar="FILE", help="A .csv, .parquet or .arrow file; CSV on standard output if not given."
+    from dpem.fitting.results import FittedModel
+    from dpem.fitting.scaler import DPStandardScaler
+    from dpem.tables import Source
+
+
+@click.command(
+    params=[
+        click.Argument(["model"], metavar="MODEL.JSON", type=PATH),
+        *(shared.data, shared.target, shared.scaler),
+        Option(["--keep"], type=Names(), help="Columns of DATA to copy to the output, such as an identifier."),
+        *shared.text,
+        Option(
+            ["--out"],
+            type=PATH,
+            metavar="FILE",
+            help="A .csv, .parquet or .arrow file; CSV on standard output if not given.",
+        ),
+        *(shared.force, shared.json),
+    ]
 )
-@options.force
-@options.json
 @click.pass_obj
 def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
@@ -91,11 +103,11 @@ def predict(session: Session, /, **options: Any) -> None:
         )
 
 
-def _writers() -> dict[str, Callable[[Any, Any], Any]]:
+def _writers() -> dict[str, Callable[[BinaryIO, pa.Schema], Any]]:
     """Writers of tables, by the ending of a file's name."""
     from pyarrow import csv, ipc, parquet
 
-    def csv_writer(sink: Any, schema: Any) -> Any:
+    def csv_writer(sink: BinaryIO, schema: pa.Schema) -> Any:
         """A CSV writer whose header is not quoted, unlike Arrow's."""
         header = io.StringIO()
         text.writer(header, lineterminator="\n").writerow(schema.names)
@@ -106,7 +118,12 @@ def _writers() -> dict[str, Callable[[Any, Any], Any]]:
 
 
 def _write_predictions(
-    model: Any, source: Any, with_response: bool, kept: Any, sink: Any, writer: Callable[..., Any]
+    model: FittedModel,
+    source: Any,
+    with_response: bool,
+    kept: pa.Table,
+    sink: BinaryIO,
+    writer: Callable[..., Any],
 ) -> tuple[int, list[str]]:
     """Write the predictions of all rows; return the number of rows and the columns' names."""
     import pyarrow as pa
@@ -134,7 +151,7 @@ def _write_predictions(
     return count, names
 
 
-def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
+def _predictions(estimator: FittedModel, rows: Source, y: object = None) -> dict[str, NDArray]:
     """The predictions of a fitted model, by column name.
 
     A model with a response has the column ``prediction``, one without the column ``component``. The probability of each
@@ -145,7 +162,8 @@ def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
 
     predicted = np.asarray(estimator.predict(rows))
     if estimator._needs_y:
-        columns: dict[str, Any] = {"prediction": predicted.astype(float)}
+        classes = predicted.dtype.kind in "OU"  # of a logistic regression, where they are texts
+        columns: dict[str, NDArray] = {"prediction": predicted.astype(str) if classes else predicted.astype(float)}
     else:
         columns = {"component": predicted.astype(np.int64)}
     if not hasattr(estimator, "predict_proba"):
@@ -159,7 +177,7 @@ def _predictions(estimator: Any, rows: Any, y: Any = None) -> dict[str, Any]:
     return columns
 
 
-def _check_scaler(model: Any, scaler: Any, path: str) -> None:
+def _check_scaler(model: FittedModel, scaler: DPStandardScaler | None, path: str) -> None:
     """Refuse a scaler other than the one that the model was fitted with."""
     from dpem.persistence import fingerprint
 
@@ -176,7 +194,7 @@ def _check_scaler(model: Any, scaler: Any, path: str) -> None:
 
 
 @contextmanager
-def _output(out: str | None) -> Iterator[Any]:
+def _output(out: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a temporary file that replaces ``out`` at the end."""
     if out is None:
         yield sys.stdout.buffer

@@ -6,13 +6,16 @@ import inspect
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from dpem import registry
-from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.common import Exit, Options, Refused, Session, refusing
+
+if TYPE_CHECKING:
+    from dpem.fitting.sequence import PrivateFit
 
 NAME = "dpem.toml"
 #: The keys of a settings file, and the names of their options.
@@ -31,7 +34,7 @@ def is_a_setting(name: str) -> bool:
     return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
 
-def defaults(path: str | None, command: str) -> dict[str, Any]:
+def defaults(path: str | None, command: str) -> Options:
     """The settings as click's defaults for a command and its subcommands."""
     file = Path(NAME if path is None else path)
     if path is None and not file.is_file():
@@ -48,11 +51,11 @@ def defaults(path: str | None, command: str) -> dict[str, Any]:
     return {command: _some(settings, *others.get(command, ()))}
 
 
-def _some(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+def _some(settings: Options, *names: str) -> Options:
     return {name: settings[name] for name in names if name in settings}
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Options:
     try:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -69,7 +72,7 @@ def _read(file: Path) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value != {}}
 
 
-def columns_in_settings(session: Session, kind: type[Any], options: Mapping[str, Any]) -> list[str] | None:
+def columns_in_settings(session: Session, kind: type[PrivateFit], options: Options) -> list[str] | None:
     """The columns with bounds or levels in the settings file, in the table's order, without the response and excluded
     columns; None if an option names the columns, or bounds or levels do not come from the settings.
 
@@ -102,7 +105,7 @@ def columns_in_settings(session: Session, kind: type[Any], options: Mapping[str,
     return used or None
 
 
-def levels_of_used(options: Mapping[str, Any], estimator: Any) -> dict[str, Any]:
+def levels_of_used(options: Options, estimator: PrivateFit) -> Options:
     """The argument ``levels`` of the used columns and of a categorical response; a settings file may declare more."""
     if options["columns"] is None or not isinstance(options.get("levels"), dict) or not is_a_setting("levels"):
         return {}

@@ -11,15 +11,17 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusing
-from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, Price, largest_price, together
+from dpem.fitting.scaler import DPStandardScaler
+from dpem.fitting.sequence import PrivateFit
+from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, largest_price, together
 from dpem.privacy.ledger import LedgerCharge
-from dpem.tables import Source, progress
+from dpem.tables import progress
 
 
 class SessionLedger(Ledger):
@@ -171,16 +173,7 @@ def spent_and_left(state: DatasetState | None) -> list[str]:
     return [spent, f"Head of the ledger: {state.head}"]
 
 
-def common_fields(options: dict[str, Any], price: Price, quote: Quote | None, source: Source) -> dict[str, Any]:
-    """The fields of the JSON that fits, dry runs and scalers share."""
-    return {
-        "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
-        "price": {"epsilon": options["epsilon"], "delta": options["delta"], "rho": price.rho},
-        "ledger": None if quote is None else asdict(quote),
-    }
-
-
-def joint_guarantee(estimator: Any, scaler: Any) -> str | None:
+def joint_guarantee(estimator: PrivateFit, scaler: DPStandardScaler | None) -> str | None:
     """The joint guarantee of the model and its scaler, with ε rounded up."""
     if scaler is None:
         return None

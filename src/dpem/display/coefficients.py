@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 APART = 50.0
 
 
+@dataclass(kw_only=True)
 class CoefficientDisplay:
     """Parameters with their 95 % intervals, in panels of similar size, so that no scale hides another.
 
@@ -35,8 +37,7 @@ class CoefficientDisplay:
         The first panel and the figure.
     """
 
-    def __init__(self, *, estimates: Mapping[str, Estimates]) -> None:
-        self.estimates = dict(estimates)
+    estimates: Mapping[str, Estimates]
 
     @classmethod
     def from_estimator(

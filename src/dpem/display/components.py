@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@dataclass(kw_only=True)
 class MixtureDisplay:
     """The centre and spread of each component: a panel for each component, a line for each column.
 
@@ -31,8 +33,7 @@ class MixtureDisplay:
         Where it was drawn.
     """
 
-    def __init__(self, *, profile: Profile) -> None:
-        self.profile = profile
+    profile: Profile
 
     @classmethod
     def from_estimator(cls, estimator: PrivateFit, *, axes: Sequence[Axes] | None = None) -> Self:
@@ -80,6 +81,7 @@ class MixtureDisplay:
         return self
 
 
+@dataclass(kw_only=True)
 class EllipseDisplay:
     """Gaussian components on pairs of columns: ellipses of one and two standard deviations, and crosses that show how
     far each centre may be off (95 %).
@@ -101,17 +103,11 @@ class EllipseDisplay:
         Where it was drawn, a panel for each pair.
     """
 
-    def __init__(
-        self,
-        *,
-        columns: Sequence[str],
-        means: FloatArray,
-        errors: FloatArray,
-        covariances: FloatArray,
-        labels: Sequence[str],
-    ) -> None:
-        self.columns, self.labels = list(columns), list(labels)
-        self.means, self.errors, self.covariances = means, errors, covariances
+    columns: Sequence[str]
+    means: FloatArray
+    errors: FloatArray
+    covariances: FloatArray
+    labels: Sequence[str]
 
     @classmethod
     def from_estimator(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from dpem.display.axes import BLUE, BROWN, axes, summary_of, wrapped
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
+@dataclass(kw_only=True)
 class PlanDisplay:
     """The predictions of plans: the median, and the interval of 90 % of fits.
 
@@ -35,9 +38,12 @@ class PlanDisplay:
         Where it was drawn.
     """
 
-    def __init__(self, *, x: Any, median: Any, low: Any, high: Any, quantity: str, along: str) -> None:
-        self.x, self.median, self.low, self.high = (np.asarray(part, dtype=float) for part in (x, median, low, high))
-        self.quantity, self.along = quantity, along
+    x: ArrayLike
+    median: ArrayLike
+    low: ArrayLike
+    high: ArrayLike
+    quantity: str
+    along: str
 
     @classmethod
     def from_estimator(
@@ -72,18 +78,13 @@ class PlanDisplay:
             estimator.plan(int(value), d) if rows else clone(estimator).set_params(epsilon=value).plan(n, d)
             for value in points
         ]
-        pairs = [(x, getattr(plan, "prediction", None)) for x, plan in zip(points, plans, strict=True)]
-        predictions = [(x, prediction) for x, prediction in pairs if prediction is not None]
-        if not predictions:
+        found = [(x, p.median, p.low, p.high) for x, plan in zip(points, plans, strict=True) if (p := plan.prediction)]
+        if not found:
             raise ValueError(f"{type(estimator).__name__} makes no prediction of this kind: there is nothing to draw.")
-        return cls(
-            x=[x for x, _ in predictions],
-            median=[p.median for _, p in predictions],
-            low=[p.low for _, p in predictions],
-            high=[p.high for _, p in predictions],
-            quantity=predictions[0][1].quantity,
-            along="rows" if rows else "ε",
-        ).plot(ax)
+        x, median, low, high = np.array(found).T
+        quantity = next(plan.prediction.quantity for plan in plans if plan.prediction)
+        along = "rows" if rows else "ε"
+        return cls(x=x, median=median, low=low, high=high, quantity=quantity, along=along).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw, on given axes or new ones."""
@@ -91,7 +92,7 @@ class PlanDisplay:
         ax.fill_between(self.x, self.low, self.high, color=BLUE, alpha=0.2, linewidth=0)
         ax.plot(self.x, self.median, "o-", color=BLUE, markersize=4)
         ax.set_xscale("log")
-        if self.low.min() > 0:
+        if np.min(self.low) > 0:
             ax.set_yscale("log")
         ax.set_xlabel(self.along)
         ax.set_title(wrapped(self.quantity, 52), fontsize="medium", loc="left")
@@ -99,6 +100,7 @@ class PlanDisplay:
         return self
 
 
+@dataclass(kw_only=True)
 class PriceDisplay:
     """The prices of the queries, as shares of the charged price; queries of one kind are one bar.
 
@@ -117,8 +119,9 @@ class PriceDisplay:
         Where it was drawn.
     """
 
-    def __init__(self, *, queries: Sequence[str], shares: Sequence[float], values: Sequence[bool]) -> None:
-        self.queries, self.shares, self.values = list(queries), list(shares), list(values)
+    queries: Sequence[str]
+    shares: Sequence[float]
+    values: Sequence[bool]
 
     @classmethod
     def from_estimator(cls, estimator: PrivateFit, *, ax: Axes | None = None) -> Self:

@@ -55,7 +55,7 @@ def judged(lead: float, standard_error: float, simpler: str, advice: str) -> Fit
 class Density(Protocol):
     """A model that can say how likely rows are."""
 
-    def log_density(self, xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
+    def log_density(self, xp: Namespace, theta: object, x: Array, y: Array) -> Array:
         """The log-density of each row, up to a constant that is the same for a model and the simpler one."""
 
 
@@ -76,7 +76,7 @@ class LogRatio(NarrowQuery):
 
     model: Density = field(repr=False)
     fitted: Any = field(repr=False)
-    simpler: Any = field(repr=False)
+    simpler: object = field(repr=False)
     most: float
 
     @property

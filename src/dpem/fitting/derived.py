@@ -14,9 +14,8 @@ from dpem._validation import ArgumentError
 from dpem.fitting.formula import CompiledFormula, missing_columns
 from dpem.query import Bound, Chunk, FloatArray, Query
 from dpem.tables import Source
-from dpem.tables.blocks import columns, namespace_of, numpy_api
+from dpem.tables.blocks import columns, is_dask, is_frame, namespace_of, numpy_api
 from dpem.tables.inputs import Table, frame_of, open_table
-from dpem.tables.kinds import is_dask, is_frame
 from dpem.tables.new_rows import pieces
 
 

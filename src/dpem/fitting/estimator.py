@@ -7,7 +7,6 @@ all (:mod:`dpem.fitting.sequence`).
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,17 +18,18 @@ from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting import serialization as content
+from dpem.fitting.columns import Columns
 from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
-from dpem.fitting.model import Model, Sizes
+from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
 from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
 from dpem.fitting.step import State, prices, run_steps
 from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_weight
-from dpem.privacy import Curator, Guarantee, Price, digest, largest_price
+from dpem.privacy import Curator, Guarantee, Price, largest_price
 from dpem.query import FloatArray
 from dpem.tables import Source
 from dpem.tables.bounds import Pair, column_bounds, listed, response_bounds
@@ -50,6 +50,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     rows_per_person, budget, check, random_state`` and those of ``bounds, y_bounds, levels`` that the model needs.
     """
 
+    _has_offset: ClassVar[bool] = False  # whether a formula may have an offset
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
     # what an estimator declares whose constructor lacks the argument
     bounds: Any = None
@@ -66,7 +67,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         """The :class:`~dpem.fitting.model.Model` at the constructor's arguments; refuses wrong ones."""
 
     @abstractmethod
-    def _attributes(self, theta: Any, schema: Schema) -> dict[str, Any]:
+    def _attributes(self, theta: Any, schema: Schema) -> dict[str, object]:
         """Fitted attributes in the table's units, by name, from the released parameters alone."""
 
     # --- planning and fitting --------------------------------------------------------------------------------------
@@ -99,8 +100,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         if (formula := self._compiled()) is not None:
             return self._planned(rows, self._schema(formula.names, formula.column_levels, formula.response), effect)
         names = self._column_names(columns, d, target)
-        schema = self._schema(names, checked_levels(self.levels), None, plan=True)
-        return self._planned(rows, schema, effect)
+        return self._planned(rows, self._schema(names, checked_levels(self.levels), None, plan=True), effect)
 
     def _check_columns(self, source: Source) -> None:
         """Refuse columns without bounds or levels, and a response without bounds."""
@@ -108,11 +108,10 @@ class PrivateEstimator(PrivateFit, UnitModel):
         if (formula := self._compiled()) is not None:
             missing_columns(formula, names)
             return
-        levels, weight = checked_levels(self.levels), self.weights
-        names = tuple(name for name in names if name != weight)
-        self._limits(names, levels, getattr(source, "target_name", None))
+        names = tuple(name for name in names if name != self.weights)
+        self._columns(names, checked_levels(self.levels), getattr(source, "target_name", None))
 
-    def _preview_plan(self, X: Any) -> Plan:
+    def _preview_plan(self, X: object) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
         weight, probe = self.weights, copy.copy(self)
@@ -120,7 +119,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         names = without_weight(probe, table.names, weight)
         return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Fit the model to the rows under differential privacy.
 
         Parameters
@@ -133,51 +132,41 @@ class PrivateEstimator(PrivateFit, UnitModel):
         return self._fit(X, y)
 
     @all_at_once
-    def _fit(self, X: Any, y: Any, weight: str | None = None) -> Self:
+    def _fit(self, X: object, y: object, weight: str | None = None) -> Self:
         """Fit the model; ``weight`` is the column of the rows' weights."""
         self._check_arguments()
         table = self._open(self, X, y, weight)
         names = without_weight(self, table.names, weight)
-        bounds, y_bounds = self._limits(names, table.levels, table.y_name)
-        schema = self._coordinates(table.names, table.levels, bounds, y_bounds, weight)
+        columns = self._columns(names, table.levels, table.y_name)
+        with_weight = replace(columns, names=table.names)
+        schema = with_weight.schema(self._every_level, weight, self.max_weight or 1.0)
         plan = self._planned(table.source.n_rows, schema)
         noise = self._noise(stacklevel=5)
-        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
-        for remark in (*plan.remarks, *hopeless):
-            warnings.warn(remark, UserWarning, stacklevel=4)
+        self._warn_of(plan, stacklevel=4)
         model = self._model(schema)
 
         def run(curator: Curator) -> State:
             expect(plan.n * plan.passes)
             return run_steps(curator, model, plan.steps, model.start())
 
-        columns = {
-            **{name: digest({"bounds": list(pair)})[:8] for name, pair in bounds.items()},
-            **{name: digest({"levels": list(levels.labels)})[:8] for name, levels in table.levels.items()},
-        }
         with single_blas():
-            state, guarantee, charge = self._spend(table.source, plan, noise, run, columns=columns)
-        declared = {
-            "columns_": names,
-            "levels_": table.levels,
-            "bounds_": bounds,
-            "y_bounds_": y_bounds,
-            "y_name_": table.y_name,
-        }
-        fitted = self._coordinates(names, table.levels, bounds, y_bounds)
-        self._set_fitted(state, fitted, declared, plan, guarantee)
+            state, guarantee, charge = self._spend(table.source, plan, noise, run, columns=columns.digests())
+        self._set_fitted(state, columns, plan, guarantee)
         content.name_model(charge, self)
         issue(self.diagnostics_, stacklevel=4)
         return self
 
-    def _set_fitted(
-        self, state: State, schema: Schema, declared: dict[str, Any], plan: Plan, guarantee: Guarantee
-    ) -> None:
-        """Set the fitted attributes; ``declared`` has those that are public facts about the columns."""
+    def _set_fitted(self, state: State, columns: Columns, plan: Plan, guarantee: Guarantee) -> None:
+        """Set the fitted attributes, all at once."""
+        schema = columns.schema(self._every_level)
         fitted = {
             "theta_": state.theta,
             "schema_": schema,
-            **declared,
+            "columns_": columns.names,
+            "levels_": columns.levels,
+            "bounds_": columns.bounds,
+            "y_name_": columns.y_name,
+            "y_bounds_": columns.y_bounds,
             "fit_check_": state.check,
             "plan_": plan,
             "guarantee_": guarantee,
@@ -197,7 +186,11 @@ class PrivateEstimator(PrivateFit, UnitModel):
         weights_rho, rho = self._weights_price(price)
         sizes = Sizes(n, epsilon, delta, rho, rows_per_person, self.check)
         steps = model.steps(sizes)
-        expected = model.predict_fit(sizes._replace(effect=_assumed(effect, model)), steps)
+        if effect is not None:
+            if model.effect is None:
+                raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
+            effect = model.effect.checked(effect)
+        expected = model.predict_fit(sizes._replace(effect=effect), steps)
         prediction = expected.prediction
         if weights_rho > 0:
             steps = (FindWeights(weights_rho), *steps)
@@ -242,7 +235,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         self._privacy_parameters()
         arguments.boolean("check", self.check)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         settings = super()._settings()
         if settings.get("formula", "") is None:
             del settings["formula"]
@@ -253,7 +246,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     # --- the declared columns -----------------------------------------------------------------------------------------
 
     @classmethod
-    def from_formula(cls, formula: str, /, *others: Any, **settings: Any) -> Self:
+    def from_formula(cls, formula: str, /, *others: object, **settings: object) -> Self:
         """An estimator whose covariates are the terms of a formula; ``fit`` and ``predict`` take the raw table.
 
         Parameters
@@ -269,56 +262,36 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _schema(
         self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
     ) -> Schema:
-        """The schema of these columns at their declared bounds; ``plan`` as in :meth:`_limits`."""
-        return self._coordinates(names, levels, *self._limits(names, levels, y_name, plan=plan))
+        """The schema of these columns at their declared bounds; ``plan`` as in :meth:`_columns`."""
+        return self._columns(names, levels, y_name, plan=plan).schema(self._every_level)
 
-    def _limits(
+    def _columns(
         self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
-    ) -> tuple[dict[str, Pair], Pair | None]:
-        """The public bounds of every column without levels, and of the response. A plan needs no bounds."""
+    ) -> Columns:
+        """The columns with their declared bounds and levels, and the response; a ``plan`` needs no bounds."""
         if (formula := self._compiled()) is not None:
-            return formula.column_bounds, self._response_limits(formula.response) if self._needs_y else None
+            limits = self._response_limits(formula.response) if self._needs_y else None
+            return Columns(tuple(names), levels, formula.column_bounds, y_name, limits)
         if "bounds" not in self._get_param_names() and (lacking := [name for name in names if name not in levels]):
             raise ArgumentError("levels", f"must name every column, but lack {listed(lacking)}.")
         declared = self.bounds
         if plan and declared is None:
             declared = (-1.0, 1.0)  # a plan is made in unit coordinates, whatever the bounds are
-        bounds = column_bounds(declared, names, levels)
-        if not self._needs_y or (plan and self.y_bounds is None):
-            return bounds, None
-        return bounds, self._response_limits(y_name)
+        has_limits = self._needs_y and not (plan and self.y_bounds is None)
+        limits = self._response_limits(y_name) if has_limits else None
+        return Columns(tuple(names), levels, column_bounds(declared, names, levels), y_name, limits)
 
     def _response_limits(self, y_name: str | None) -> Pair:
         if (formula := self._compiled()) is not None:
             return formula.response_bounds()
         return response_bounds(self.y_bounds, self.bounds, y_name)
 
-    def _open(self, probe: BaseEstimator, X: Any, y: Any, weight: str | None) -> Table:
+    def _open(self, probe: BaseEstimator, X: object, y: object, weight: str | None) -> Table:
         """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
         if (formula := self._compiled()) is not None:
             probe._formula_ = formula
             return open_derived(probe, formula, X, y, weight, **self._who())
         return open_table(probe, X, y, needs_y=self._needs_y, **self._declared(weight))
-
-    def _coordinates(
-        self,
-        names: Sequence[str],
-        levels: dict[str, Levels],
-        bounds: dict[str, Pair],
-        y_bounds: Pair | None,
-        weight: str | None = None,
-    ) -> Schema:
-        """The schema of these columns, of their weight too if there is one."""
-        return Schema.of(
-            names,
-            bounds,
-            {name: column.values for name, column in levels.items()},
-            labels={name: column.labels for name, column in levels.items()},
-            y_bounds=y_bounds,
-            every_level=self._every_level,
-            weight=weight,
-            max_weight=self.max_weight or 1.0,
-        )
 
     def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
         """The names of a plan's columns: ``columns``, or those that bounds and levels name, or x0, x1, …"""
@@ -346,13 +319,9 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:
             return None
-        return compiled(self.formula, self.bounds, self.levels, needs_y=self._needs_y, y_bounds=self.y_bounds)
+        known = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
+        return compiled(self.formula, self.bounds, self._formula_levels(), **known)
 
-
-def _assumed(effect: object, model: Model) -> float | None:
-    """The strength of effects that a plan assumes; None for the model's usual one."""
-    if effect is None:
-        return None
-    if model.effect is None:
-        raise ArgumentError("effect", "must be None: this model's prediction assumes no strength of effects.")
-    return model.effect.checked(effect)
+    def _formula_levels(self) -> Any:
+        """The declared levels of the columns of a formula."""
+        return self.levels

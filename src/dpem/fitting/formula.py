@@ -10,11 +10,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product as combinations
+from itertools import combinations, product
 from typing import Any
 
 from dpem._validation import ArgumentError
-from dpem.fitting.formula_terms import columns_of, interval, parsed, parts_of, product, values
+from dpem.fitting.formula_columns import expansion, interval, values
+from dpem.fitting.formula_terms import Arrays, Interval, Intervals, columns_of, logical, parsed, plain, refusal
+from dpem.fitting.formula_text import columns_read, sides
 from dpem.query import Array, Namespace
 from dpem.tables.bounds import Pair, checked_pair, listed, matching, read_bounds
 from dpem.tables.entries import Levels, checked_levels
@@ -31,12 +33,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Derived:
-    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``."""
+    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``. A
+    ``carrier`` has no coefficient: other columns are computed from it.
+    """
 
     name: str
     pieces: tuple[Piece, ...]
     bounds: Pair | None = None
     levels: Levels | None = None
+    carrier: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,18 @@ class CompiledFormula:
     def covariates(self) -> tuple[str, ...]:
         """The raw columns that the right side reads."""
         pieces = (piece for column in self.columns for piece in column.pieces)
-        return tuple(dict.fromkeys(name for piece in pieces for name in columns_of(piece.expression)))
+        names = {name for piece in pieces for name in columns_of(piece.expression)}
+        return tuple(name for name in self.raw if name in names)
 
     @property
     def covariate_levels(self) -> dict[str, Levels]:
         """The declared levels of the raw columns that the right side reads."""
         return {name: self.levels[name] for name in self.covariates if name in self.levels}
+
+    @property
+    def offset(self) -> str | None:
+        """The column that offset(…) stands for."""
+        return next((name for name in self.names if name.startswith("offset(")), None)
 
     @property
     def column_bounds(self) -> dict[str, Pair]:
@@ -82,7 +93,8 @@ class CompiledFormula:
     def response_bounds(self) -> Pair:
         """The bounds of the response, which follow from those of its columns."""
         assert self.response is not None
-        return checked_pair("formula", interval(self.response, self.bounds), "has a response whose bounds ")
+        ends = interval(self.response, self.bounds, levels=self.levels)
+        return checked_pair("formula", ends, "has a response whose bounds ")
 
     def design(self, xp: Namespace, raw: Array) -> Array:
         """The derived columns of raw ones, which are in the order of :attr:`covariates`."""
@@ -92,45 +104,53 @@ class CompiledFormula:
     def responses(self, xp: Namespace, raw: Array) -> Array:
         """The response of raw columns in the order of :attr:`raw`; a column without bounds is taken as it is."""
         assert self.response is not None
-        return values(xp, self.response, self.clamped(xp, raw, self.raw), self.bounds)
+        return values(self.response, Arrays(self.bounds, self.levels, xp, self.clamped(xp, raw, self.raw)))
 
-    def clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Any]:
-        """Columns by name within their bounds; an entry that is not finite is missing."""
+    def clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Array]:
+        """Columns by name within their bounds; an entry that is not finite, or no declared level, is missing."""
         found = {}
         for j, name in enumerate(names):
             own = raw[:, j]
-            if name not in self.levels:
-                own = xp.where(xp.isfinite(own), own, xp.full_like(own, xp.nan))
+            allowed = xp.isfinite(own)
+            if name in self.levels:
+                allowed = xp.any(xp.stack([own == value for value in self.levels[name].values]), axis=0)
+            own = xp.where(allowed, own, xp.full_like(own, xp.nan))
             found[name] = xp.clip(own, *self.bounds[name]) if name in self.bounds else own
         return found
 
-    def column(self, xp: Namespace, column: Derived, known: Mapping[str, Any]) -> Array:
+    def column(self, xp: Namespace, column: Derived, known: Mapping[str, Array]) -> Array:
         """A derived column of raw ones by name."""
         if column.levels is not None:
             numbers = dict(zip(column.levels.labels, column.levels.values, strict=True))
-            return self._numbers(xp, column.pieces[0], known, numbers)
-        out = 1.0
+            return self._numbers(xp, column.pieces[0].expression, known, numbers)
+        out, domain = 1.0, Arrays(self.bounds, self.levels, xp, known)
         for piece in column.pieces:
             if piece.level is None:
-                out = out * values(xp, piece.expression, known, self.bounds, piece.part)
+                out = out * values(piece.expression, domain, piece.part)
+            elif logical(parsed(piece.expression)):  # the level False
+                out = out * (1.0 - values(piece.expression, domain))
             else:
-                out = out * self._numbers(xp, piece, known, {piece.level: 1.0})
+                out = out * self._numbers(xp, piece.expression, known, {piece.level: 1.0})
         return out
 
-    def _numbers(self, xp: Namespace, piece: Piece, known: Mapping[str, Any], numbers: Mapping[str, float]) -> Array:
-        """The number of each row's level, by its label, else 0; NaN where the entry is no declared level."""
-        (name,) = columns_of(piece.expression)
-        raw, own = known[name], self.levels[name]
-        out = xp.full_like(raw, xp.nan)
-        for value, label in zip(own.values, own.labels, strict=True):
-            out = xp.where(raw == value, xp.full_like(raw, numbers.get(label, 0.0)), out)
+    def _numbers(
+        self, xp: Namespace, expression: str, known: Mapping[str, Array], numbers: Mapping[str, float]
+    ) -> Array:
+        """The number of each row's level, by its label, else 0; NaN where the entry is missing."""
+        (name,) = columns_of(expression)
+        row, own = known[name], self.levels[name]
+        out = xp.where(xp.isnan(row), row, xp.zeros_like(row))
+        for code, label in zip(own.values, own.labels, strict=True):
+            out = xp.where(row == code, xp.full_like(row, numbers.get(label, 0.0)), out)
         return out
 
 
-def compiled(text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: Any = None) -> CompiledFormula:
-    """The formula over columns with these bounds and levels, or a refusal."""
-    left, right = _sides(text, needs_y)
-    raw, known = _raw_columns(left, right), checked_levels(levels)
+def compiled(
+    text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: Any = None, offset: bool = False
+) -> CompiledFormula:
+    """The formula over columns with these bounds and levels, or a refusal. ``offset`` says whether there may be one."""
+    left, right = sides(text, needs_y)
+    raw, known = columns_read(left, right), checked_levels(levels)
     declared = read_bounds(bounds) if isinstance(bounds, str) else bounds
     limits: dict[str, Pair] = {}
     for column in raw:
@@ -139,61 +159,25 @@ def compiled(text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: An
             limits[column] = checked_pair("bounds", pair, f"of {column!r} ")
     if left is not None and y_bounds is not None and isinstance(parsed(left), ast.Name):
         limits[columns_of(left)[0]] = checked_pair("y_bounds", y_bounds)
-    for factor in (factor for term in right for factor in term):
-        name = _factor(factor, known)
-        if name is not None and name not in known:
-            raise ArgumentError("levels", f"must have an entry {name!r}: the formula takes it as a factor.")
-    terms = {frozenset(term) for term in right}
-    columns = tuple(column for term in right for column in _derived(term, terms, limits, known))
-    if len({column.name for column in columns}) < len(columns):
-        raise ArgumentError("formula", "must name each term once.")
+    offsets = [factor for term in right for factor in term if factor.startswith("offset(")]
+    if offsets and not offset:
+        raise refusal("cannot have offset(…) in this model: only logistic and Poisson regression have one.")
+    if len(offsets) > 1 or any(len(term) > 1 for term in right if offsets and offsets[0] in term):
+        raise refusal("must have one offset(…), and no interaction with it.")
+    covered: dict[frozenset[str], set[frozenset[str]]] = {frozenset(): {frozenset()}}
+    columns = tuple(column for term in right for column in _derived(term, covered, Intervals(limits, known)))
     return CompiledFormula(text, raw, limits, known, columns, left)
 
 
-def _sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
-    """The response and the terms, each a tuple of factors."""
-    if not isinstance(text, str):
-        raise ArgumentError("formula", f"must be a text such as 'y ~ x + C(g)', got {type(text).__name__}.")
-    from formulaic import Formula  # which loads pandas: only formulas need it
-    from formulaic.errors import FormulaicError
-
-    try:
-        whole: Any = Formula(text)
-    except (FormulaicError, SyntaxError):
-        raise ArgumentError(
-            "formula",
-            f"is not valid: {text!r}. It must look like 'y ~ x + C(g)', with comparisons inside I( ), as in I(x > 3).",
-        ) from None
-    sides = getattr(whole, "rhs", whole)
-    left = [_expression(factor) for term in getattr(whole, "lhs", ()) for factor in term.factors]
-    if not hasattr(sides, "__iter__") or any(not hasattr(term, "factors") for term in sides):
-        raise ArgumentError("formula", "must have one right side, without '|'.")
-    if needs_y and len(left) != 1:
-        raise ArgumentError("formula", "must have one response left of '~', as in 'y ~ x'.")
-    if not needs_y and left:
-        raise ArgumentError("formula", "must begin with '~': this model has no response.")
-    terms = [tuple(_expression(factor) for factor in term.factors) for term in sides]
-    if ("1",) not in terms:
-        raise ArgumentError("formula", "must keep its intercept: leave out '0 +' and '- 1'.")
-    terms = [term for term in terms if term != ("1",)]
-    if not terms:
-        raise ArgumentError("formula", "must have a column right of '~'.")
-    return (left[0] if needs_y else None), terms
-
-
-def _expression(factor: Any) -> str:
-    """A factor of formulaic as an expression; a column whose name is no word stands between backquotes."""
-    found = str(factor.expr)
-    return found if factor.eval_method.value != "lookup" or found.isidentifier() else f"`{found}`"
-
-
 def _factor(expression: str, levels: Mapping[str, Levels]) -> str | None:
-    """The column that an expression takes as a factor: C(x), or x where levels are declared."""
-    node = parsed(expression)
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "C":
-        found = columns_of(expression)
-        return found[0] if found else None
-    return node.id if isinstance(node, ast.Name) and node.id in levels else None
+    """The column that an expression takes as a factor: C(x), or x where levels are declared. None for another."""
+    node, inner = parsed(expression), plain(parsed(expression))
+    if not isinstance(inner, ast.Name):
+        return None
+    called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "C"
+    if called and inner.id not in levels:
+        raise ArgumentError("levels", f"must have an entry {inner.id!r}: the formula takes it as a factor.")
+    return inner.id if called or (inner is node and inner.id in levels) else None
 
 
 def _baseline(expression: str, own: Levels) -> Levels:
@@ -204,45 +188,78 @@ def _baseline(expression: str, own: Levels) -> Levels:
         found = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
         label = str(found[0]) if len(found) == 1 else None
         if label not in labels:
-            raise ArgumentError(
-                "formula", f": {expression!r} must name a declared level, as in C(x, Treatment('{labels[0]}'))."
-            )
+            raise refusal(f": {expression!r} must name a declared level, as in C(x, Treatment('{labels[0]}')).")
         labels = [label, *(other for other in labels if other != label)]
     return checked_levels({expression: labels})[expression]
 
 
 def _derived(
-    term: tuple[str, ...], terms: set[frozenset[str]], bounds: Mapping[str, Pair], levels: Mapping[str, Levels]
+    term: tuple[str, ...], covered: dict[frozenset[str], set[frozenset[str]]], domain: Intervals
 ) -> Iterator[Derived]:
-    """The columns of a term. A factor loses its baseline where the term without it is in the model, as in R."""
-    if len(term) == 1 and (name := _factor(term[0], levels)) is not None:
-        yield Derived(term[0].strip("`"), (Piece(term[0]),), levels=_baseline(term[0], levels[name]))
+    """The columns of a term. ``covered`` are the sets of factors, by the numeric columns beside them, whose effects
+    the columns so far can express: a term has the columns that it adds to them, as patsy and R code factors.
+    """
+    factors = {name: own for own in term if (name := _key(own, domain.levels)) is not None}
+    numeric = [own for own in term if own not in factors.values()]
+    known = covered.setdefault(frozenset(numeric), set())
+    subsets = [frozenset(own) for k in range(len(factors) + 1) for own in combinations(factors, k)]
+    parts = [frozenset((name, False) for name in own) for own in subsets if own not in known]
+    known.update(subsets)
+    if not parts:
+        raise refusal(f"must name each term once: {':'.join(term)!r} adds nothing to the terms before it.")
+    for part in _merged(parts):
+        full = dict(part)
+        inside = [own for own in term if own in numeric or _key(own, domain.levels) in full]
+        yield from _products(inside, {factors[name] for name in full if full[name]}, domain)
+
+
+def _key(expression: str, levels: Mapping[str, Levels]) -> str | None:
+    """What identifies a factor: its column, or a comparison's text; None for a numeric expression."""
+    return expression if logical(parsed(expression)) else _factor(expression, levels)
+
+
+def _merged(parts: list[frozenset[tuple[str, bool]]]) -> list[frozenset[tuple[str, bool]]]:
+    """Sets of factors, each with whether it has all levels: a set and the same with one factor more are one set in
+    which that factor has all its levels.
+
+    >>> [sorted(part) for part in _merged([frozenset(), frozenset({("g", False)})])]
+    [[('g', True)]]
+    """
+    for short, long in combinations(parts, 2):
+        more = [name for name, full in long - short if not full]
+        if len(long) == len(short) + 1 and short < long and more:
+            whole = short | {(more[0], True)}
+            return _merged([whole if part is long else part for part in parts if part is not short])
+    return parts
+
+
+def _products(term: Sequence[str], full: set[str], domain: Intervals) -> Iterator[Derived]:
+    """The columns of a product of expressions; factors that are not ``full`` lack their baseline."""
+    if len(term) == 1 and (name := _factor(term[0], domain.levels)) is not None and not full:
+        yield Derived(term[0].strip("`"), (Piece(term[0]),), levels=_baseline(term[0], domain.levels[name]))
         return
-    choices: list[list[tuple[str, Piece, Pair]]] = []
-    for expression in term:
-        name = _factor(expression, levels)
+    choices: list[list[tuple[str, Piece, Interval]]] = []
+    for own in term:
+        name = _factor(own, domain.levels)
         if name is None:
-            count = parts_of(expression, bounds)
-            names = [f"{expression}[{i + 1}]" for i in range(count)] if count else [expression]
-            own = [(n, Piece(expression, i), interval(expression, bounds, i)) for i, n in enumerate(names)]
-            choices.append(own)
-            continue
-        rest = frozenset(term) - {expression}
-        ordered = _baseline(expression, levels[name]).labels
-        kept = ordered[1:] if not rest or rest in terms else ordered
-        choices.append([(f"{expression}={label}", Piece(expression, 0, label), (0.0, 1.0)) for label in kept])
-    for combination in combinations(*choices):
-        whole: Pair = (1.0, 1.0)
-        for _, _, own_bounds in combination:
-            whole = product(whole, own_bounds)
+            several = expansion(own, domain)
+            names = [own] if several is None else [f"{own}[{i + 1}]" for i in range(several.parts)]
+            ends = (interval(own, domain.bounds, i, domain.levels) for i in range(len(names)))
+            choices.append([(n, Piece(own, i), Interval(*e)) for i, (n, e) in enumerate(zip(names, ends, strict=True))])
+            if own in full:
+                choices[-1].insert(0, (f"{own}=False", Piece(own, 0, "False"), Interval(0.0, 1.0)))
+        else:
+            labels = _baseline(own, domain.levels[name]).labels[own not in full :]
+            choices.append([(f"{own}={label}", Piece(own, 0, label), Interval(0.0, 1.0)) for label in labels])
+    for combination in product(*choices):
+        whole = Interval(1.0, 1.0)
+        for _, _, each in combination:
+            whole = whole * each
         name = ":".join(part.strip("`") for part, _, _ in combination)
-        if not whole[0] < whole[1]:
-            raise ArgumentError("formula", f": {name!r} is the same in every row.")
-        yield Derived(
-            name,
-            tuple(piece for _, piece, _ in combination),
-            bounds=checked_pair("formula", whole, f"has the term {name!r}, whose bounds "),
-        )
+        if not whole.low < whole.high:
+            raise refusal(f": {name!r} is the same in every row.")
+        limits = checked_pair("formula", (whole.low, whole.high), f"has the term {name!r}, whose bounds ")
+        yield Derived(name, tuple(piece for _, piece, _ in combination), bounds=limits)
 
 
 def missing_columns(formula: CompiledFormula, known: Sequence[str]) -> None:
@@ -250,13 +267,3 @@ def missing_columns(formula: CompiledFormula, known: Sequence[str]) -> None:
     lacking = [name for name in formula.raw if name not in known]
     if lacking:
         raise ValueError(f"the formula needs {listed(lacking)}, which the table lacks.")
-
-
-def raw_columns(text: Any, *, needs_y: bool) -> tuple[str, ...]:
-    """The raw columns of a formula, the response's last."""
-    return _raw_columns(*_sides(text, needs_y))
-
-
-def _raw_columns(left: str | None, right: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    expressions = [factor for term in right for factor in term] + ([] if left is None else [left])
-    return tuple(dict.fromkeys(name for expression in expressions for name in columns_of(expression)))

@@ -1,9 +1,10 @@
-"""Expressions of a formula: their values block by block, and the interval that public bounds of the columns imply.
+"""Expressions of a formula, computed over the rows or over the public bounds of their columns.
 
-An expression is a small part of Python: numbers, columns, + − * / **, comparisons and the functions below. It is never
-run by the interpreter. Values come from raw columns that were clamped to their bounds first, so *a value lies in the
-expression's interval*: by induction over the expression, as each operation's interval holds its values over the
-intervals of its operands. What a function would have to learn from the rows (a mean, quantiles for knots) is refused.
+An expression is a small part of Python: numbers, columns, arithmetic, comparisons and the functions below. It is never
+run by the interpreter: one walk over it computes with arrays or with intervals. Values come from raw columns that were
+clamped to their bounds first, so *a value lies in the expression's interval*: by induction over the expression, as each
+operation's interval holds its values over the intervals of its operands. What a function would have to learn from the
+rows (a mean, quantiles for knots) is refused.
 """
 
 from __future__ import annotations
@@ -11,59 +12,68 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import operator
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
-from scipy.interpolate import BSpline
+from dataclasses import dataclass
+from typing import Any
 
 from dpem._validation import ArgumentError
-from dpem.query import Array, FloatArray, Namespace
-from dpem.tables.bounds import LARGEST, Pair
+from dpem.query import Array, Namespace
+from dpem.tables.bounds import Pair
+from dpem.tables.entries import Levels
 
-
-class Monotone(NamedTuple):
-    """An increasing function: of an array, of a number, and what its argument must exceed (None: nothing)."""
-
-    name: str
-    number: Callable[[float], float]
-    least: float | None = None
-    open: bool = False
-
-
-FUNCTIONS = {
-    "log": Monotone("log", math.log, 0.0, True),
-    "log2": Monotone("log2", math.log2, 0.0, True),
-    "log10": Monotone("log10", math.log10, 0.0, True),
-    "log1p": Monotone("log1p", math.log1p, -1.0, True),
-    "exp": Monotone("exp", math.exp),
-    "expm1": Monotone("expm1", math.expm1),
-    "sqrt": Monotone("sqrt", math.sqrt, 0.0),
+#: Increasing functions, under the names that ``math`` and arrays have for them: what the argument must reach, and
+#: whether it must exceed it.
+FUNCTIONS: dict[str, tuple[float, bool]] = {
+    **dict.fromkeys(("log", "log2", "log10"), (0.0, True)),
+    **{"log1p": (-1.0, True), "sqrt": (0.0, False)},
+    **dict.fromkeys(("exp", "expm1"), (-math.inf, False)),
 }
 #: Functions that learn from the rows, and the public way to write the same.
 FROM_DATA = {
     "center": "subtract a public number, as in I(x - 40)",
     "scale": "subtract and divide by public numbers, as in I((x - 40) / 10)",
     "standardize": "subtract and divide by public numbers, as in I((x - 40) / 10)",
-    "cr": "use bs(x, knots=[…])",
-    "cs": "use bs(x, knots=[…])",
-    "cc": "use bs(x, knots=[…])",
-    "ns": "use bs(x, knots=[…])",
+    **dict.fromkeys(("cr", "cs", "cc", "ns"), "use bs(x, knots=[…])"),
     "lag": "make the column beforehand",
     "hashed": "declare levels",
-    "offset": "give the argument offset= or exposure= of a model of counts",
 }
+ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_QUOTED = re.compile("`([^`]*)`")
+
+
+def refusal(sentence: str) -> ArgumentError:
+    return ArgumentError("formula", sentence)
 
 
 @functools.lru_cache(maxsize=512)
 def parsed(text: str) -> ast.expr:
     """The expression, or a refusal. What stands between backquotes is the name of a column."""
-    if text.startswith("`") and text.endswith("`"):
-        return ast.Name(text[1:-1])
+    names = _QUOTED.findall(text)
     try:
-        return ast.parse(text, mode="eval").body
+        tree = ast.parse(_QUOTED.sub(lambda found: f"_{found[1].encode().hex()}", text).strip(), mode="eval")
     except SyntaxError:
-        raise ArgumentError("formula", f"has a term that cannot be read: {text!r}.") from None
+        raise refusal(f"has a term that cannot be read: {text!r}.") from None
+    spelled = {f"_{name.encode().hex()}": name for name in names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = spelled.get(node.id, node.id)
+    return tree.body
 
 
 def columns_of(text: str) -> list[str]:
@@ -71,252 +81,208 @@ def columns_of(text: str) -> list[str]:
     found: list[str] = []
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.Call):
-            for part in (*node.args, *(keyword.value for keyword in node.keywords)):
-                visit(part)
-        elif isinstance(node, ast.Name):
+        if isinstance(node, ast.Name):
             found.append(node.id)
-        else:
-            for child in ast.iter_child_nodes(node):
-                visit(child)
+        children = (*node.args, *node.keywords) if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
+        for child in children:
+            visit(child)
 
-    visit(_plain(parsed(text)))
+    visit(plain(parsed(text)))
     return list(dict.fromkeys(found))
 
 
-def _plain(node: ast.expr) -> ast.expr:
+def plain(node: ast.expr) -> ast.expr:
     """The node without I( ) around it; of a factor C(x, …) the column."""
-    while isinstance(node, ast.Call) and _name(node) in ("I", "C") and node.args:
+    while isinstance(node, ast.Call) and called(node) in ("I", "C", "offset") and node.args:
         node = node.args[0]
     return node
 
 
-def _name(call: ast.Call) -> str:
+def logical(node: ast.expr) -> bool:
+    """Whether the values are 0 and 1: a comparison, or several with & or | between them."""
+    node = plain(node)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
+        return logical(node.left) and logical(node.right)
+    return isinstance(node, ast.Compare)
+
+
+def called(call: ast.Call) -> str:
     """The function's name: ``np.log`` is ``log``."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "?")
-
-
-def parts_of(text: str, bounds: Mapping[str, Pair]) -> int:
-    """How many columns an expression stands for: 1, but for ``poly`` and ``bs``."""
-    node = _plain(parsed(text))
-    if isinstance(node, ast.Call) and _name(node) == "poly":
-        return _poly(node)[0]
-    if isinstance(node, ast.Call) and _name(node) == "bs":
-        knots, degree, intercept = _spline(node, interval(ast.unparse(node.args[0]), bounds))
-        return len(knots) - degree - 1 - (not intercept)
-    return 0
-
-
-# --- intervals --------------------------------------------------------------------------------------------------------
-
-
-def interval(text: str, bounds: Mapping[str, Pair], part: int = 0) -> Pair:
-    """The interval of an expression over these bounds; of one with several columns, of that one.
-
-    >>> interval("x**2", {"x": (-2.0, 1.0)}), interval("x * y", {"x": (-2.0, 1.0), "y": (0.0, 3.0)})
-    ((0.0, 4.0), (-6.0, 3.0))
-    """
-    node = _plain(parsed(text))
-    if isinstance(node, ast.Call) and _name(node) == "bs":
-        return 0.0, 1.0
-    if isinstance(node, ast.Call) and _name(node) == "poly":
-        low, high = _interval(node.args[0], bounds)
-        return _power((low, high), part + 1.0, text) if _poly(node)[1] else (-1.0, 1.0)
-    low, high = _interval(node, bounds)
-    if not (math.isfinite(low) and math.isfinite(high)) or max(abs(low), abs(high)) > LARGEST:
-        raise ArgumentError("formula", f": {text!r} is not bounded over the bounds of its columns.")
-    return low, high
-
-
-def _interval(node: ast.expr, bounds: Mapping[str, Pair]) -> Pair:
-    node = _plain(node)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return float(node.value), float(node.value)
-    if isinstance(node, ast.Name):
-        if node.id not in bounds:
-            raise ArgumentError("bounds", f"must have an entry {node.id!r}: the formula computes with it.")
-        return bounds[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        low, high = _interval(node.operand, bounds)
-        return (-high, -low) if isinstance(node.op, ast.USub) else (low, high)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
-        _interval(node.left, bounds), _interval(node.comparators[0], bounds)
-        return 0.0, 1.0
-    if isinstance(node, ast.BinOp):
-        return _binary(node, bounds)
-    if isinstance(node, ast.Call):
-        return _call(node, bounds)
-    allowed = f"use numbers, columns, + - * / **, comparisons or {_known()}"
-    raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: {allowed}.")
-
-
-def _binary(node: ast.BinOp, bounds: Mapping[str, Pair]) -> Pair:
-    a, b = _interval(node.left, bounds), _interval(node.right, bounds)
-    if isinstance(node.op, ast.Add):
-        return a[0] + b[0], a[1] + b[1]
-    if isinstance(node.op, ast.Sub):
-        return a[0] - b[1], a[1] - b[0]
-    if isinstance(node.op, ast.Mult):
-        if ast.dump(_plain(node.left)) == ast.dump(_plain(node.right)):
-            return _power(a, 2.0)
-        return product(a, b)
-    if isinstance(node.op, ast.Div):
-        if b[0] <= 0 <= b[1]:
-            raise ArgumentError("formula", f": {ast.unparse(node)!r} divides by a term whose bounds hold 0.")
-        return product(a, (1 / b[1], 1 / b[0]))
-    if isinstance(node.op, ast.Pow) and b[0] == b[1]:
-        return _power(a, b[0], ast.unparse(node))
-    raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: a power needs a number as its exponent.")
-
-
-def product(a: Pair, b: Pair) -> Pair:
-    """The interval of a product of two values."""
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def _power(a: Pair, exponent: float, text: str = "a power") -> Pair:
-    whole = exponent == int(exponent)
-    if (exponent < 0 and a[0] <= 0 <= a[1]) or (not whole and a[0] < 0):
-        raise ArgumentError("formula", f": {text!r} is not defined over the whole bounds of its columns.")
-    try:
-        ends = sorted(float(end**exponent) for end in a)
-    except OverflowError:
-        return -math.inf, math.inf
-    even = whole and int(exponent) % 2 == 0
-    return (0.0 if even and exponent > 0 and a[0] <= 0 <= a[1] else ends[0]), ends[1]
-
-
-def _call(node: ast.Call, bounds: Mapping[str, Pair]) -> Pair:
-    name = _name(node)
-    if name in FROM_DATA:
-        raise ArgumentError("formula", f"cannot have {name}(…), which would learn from the rows: {FROM_DATA[name]}.")
-    if len(node.args) != 1 or node.keywords or (name not in FUNCTIONS and name != "abs"):
-        raise ArgumentError("formula", f"cannot have {ast.unparse(node)!r}: known functions are {_known()}.")
-    low, high = _interval(node.args[0], bounds)
-    if name == "abs":
-        return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
-    known = FUNCTIONS[name]
-    if known.least is not None and (low < known.least or (known.open and low == known.least)):
-        raise ArgumentError(
-            "formula", f": {ast.unparse(node)!r} needs bounds above {known.least:g}; they begin at {low:g}."
-        )
-    try:
-        return known.number(low), known.number(high)
-    except OverflowError:
-        return -math.inf, math.inf
 
 
 def _known() -> str:
     return ", ".join((*FUNCTIONS, "abs", "I", "C", "poly", "bs"))
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- one walk, over intervals or arrays ---------------------------------------------------------------------------
 
 
-def values(xp: Namespace, text: str, columns: Mapping[str, Any], bounds: Mapping[str, Pair], part: int = 0) -> Array:
-    """The expression's value in each row of clamped columns; NaN where one of them is missing."""
-    node = _plain(parsed(text))
-    if isinstance(node, ast.Call) and _name(node) in ("bs", "poly"):
-        return _expanded(xp, node, columns, bounds, part)
-    return _values(xp, node, columns)
+class Undefined(ValueError):
+    """An operation that is not defined over an interval, in words."""
 
 
-def _values(xp: Namespace, node: ast.expr, columns: Mapping[str, Any]) -> Array:
-    node = _plain(node)
-    if isinstance(node, ast.Constant):
-        return float(node.value)  # type: ignore[arg-type]
-    if isinstance(node, ast.Name):
-        return columns[node.id]
-    if isinstance(node, ast.UnaryOp):
-        inner = _values(xp, node.operand, columns)
-        return -inner if isinstance(node.op, ast.USub) else inner
-    if isinstance(node, ast.Compare):
-        a, b = _values(xp, node.left, columns), _values(xp, node.comparators[0], columns)
-        known = 0.0 * (a + b)  # NaN where a side is missing
-        return xp.where(_compared(node.ops[0], a, b), known + 1.0, known)
-    if isinstance(node, ast.BinOp):
-        a, b = _values(xp, node.left, columns), _values(xp, node.right, columns)
-        return _ARITHMETIC[type(node.op)](a, b)
-    assert isinstance(node, ast.Call)
-    inner = _values(xp, node.args[0], columns)
-    return (xp.abs if _name(node) == "abs" else getattr(xp, FUNCTIONS[_name(node)].name))(inner)
+@dataclass(frozen=True)
+class Interval:
+    """Numbers from ``low`` to ``high``, with interval arithmetic."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, *values: float) -> Interval:
+        return cls(min(values), max(values))
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.high + other.high)
+
+    def __sub__(self, other: Interval) -> Interval:
+        return self + -other
+
+    def __mul__(self, other: Interval) -> Interval:
+        return Interval.of(*(x * y for x in (self.low, self.high) for y in (other.low, other.high)))
+
+    def __truediv__(self, other: Interval) -> Interval:
+        if other.low <= 0 <= other.high:
+            raise Undefined("divides by a term whose bounds hold 0")
+        return self * Interval(1 / other.high, 1 / other.low)
+
+    def __pow__(self, other: Interval) -> Interval:
+        exponent, zero = other.low, self.low <= 0 <= self.high
+        if other.low != other.high:
+            raise Undefined("has a power, which needs a number as its exponent")
+        if (exponent < 0 and zero) or (self.low < 0 and not exponent.is_integer()):
+            raise Undefined("is not defined over the whole bounds of its columns")
+        ends = (self.low**exponent, self.high**exponent)
+        return Interval.of(*ends, 0.0) if exponent > 0 and exponent % 2 == 0 and zero else Interval.of(*ends)
+
+    def __abs__(self) -> Interval:
+        ends = (abs(self.low), abs(self.high))
+        return Interval.of(*ends, 0.0) if self.low <= 0 <= self.high else Interval.of(*ends)
 
 
-_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: lambda a, b: a / b,
-    ast.Pow: lambda a, b: a**b,
-}
-_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
-}
+@dataclass(frozen=True)
+class Intervals:
+    """What a walk computes with: intervals, from the bounds of the columns."""
+
+    bounds: Mapping[str, Pair]
+    levels: Mapping[str, Levels]
+
+    def number(self, value: float) -> Any:
+        return Interval(value, value)
+
+    def column(self, name: str) -> Any:
+        if name in self.levels:
+            return Interval(0.0, 1.0)  # of which a comparison takes nothing
+        if name not in self.bounds:
+            raise ArgumentError("bounds", f"must have an entry {name!r}, a column of the formula.")
+        return Interval(*self.bounds[name])
+
+    def function(self, name: str, value: Any) -> Any:
+        if name == "abs":
+            return abs(value)
+        least, more = FUNCTIONS[name]
+        if value.low < least or (more and value.low == least):
+            raise Undefined(f"needs bounds {'above' if more else 'of at least'} {least:g}; they begin at {value.low:g}")
+        return Interval(getattr(math, name)(value.low), getattr(math, name)(value.high))
+
+    def compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
+        return Interval(0.0, 1.0)
 
 
-def _compared(op: ast.cmpop, a: Any, b: Any) -> Any:
-    return _COMPARISONS[type(op)](a, b)
+@dataclass(frozen=True)
+class Arrays(Intervals):
+    """Arrays: the columns of a block of rows, NaN where they are missing."""
+
+    xp: Namespace
+    columns: Mapping[str, Array]
+
+    def number(self, value: float) -> float:
+        return value
+
+    def column(self, name: str) -> Array:
+        return self.columns[name]
+
+    def function(self, name: str, value: Array) -> Array:
+        return getattr(self.xp, name)(value)
+
+    def compared(self, op: ast.cmpop, a: Array, b: Array) -> Array:
+        both = a + b  # NaN where a side is missing
+        one = self.xp.ones_like(both)
+        return self.xp.where(self.xp.isnan(both), both, self.xp.where(COMPARISONS[type(op)](a, b), one, 0.0 * one))
 
 
-def _expanded(
-    xp: Namespace, node: ast.Call, columns: Mapping[str, Any], bounds: Mapping[str, Pair], part: int
-) -> Array:
-    """One column of a polynomial or a spline."""
-    inner = _values(xp, node.args[0], columns)
-    low, high = _interval(node.args[0], bounds)
-    if _name(node) == "poly":
-        if _poly(node)[1]:
-            return inner ** (part + 1.0)
-        t = (2 * inner - low - high) / (high - low)
-        before, now = t * 0.0 + 1.0, t  # Legendre's polynomials on the bounds, by their recurrence
-        for k in range(1, part + 1):
-            before, now = now, ((2 * k + 1) * t * now - k * before) / (k + 1)
-        return now
-    knots, degree, intercept = _spline(node, (low, high))
-    host = np.asarray(inner, dtype=float)
-    place = part + (not intercept)
-    basis = BSpline.basis_element(knots[place : place + degree + 2], extrapolate=False)
-    at = np.where(np.isnan(host), low, host)
-    # the last basis function counts at the upper bound, where all others are 0
-    at = np.where(at >= high, np.nextafter(high, low), at)
-    inside = np.nan_to_num(basis(at), nan=0.0)
-    return np.where(np.isnan(host), np.nan, np.clip(inside, 0.0, 1.0))
-
-
-def _poly(node: ast.Call) -> tuple[int, bool]:
-    """The degree of poly(x, degree, raw=False), and whether it is of raw powers."""
-    known = {keyword.arg: _constant(keyword.value) for keyword in node.keywords}
-    degree = _constant(node.args[1]) if len(node.args) > 1 else known.get("degree", 1)
-    if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(known) <= {"degree", "raw"}:
-        raise ArgumentError("formula", f": {ast.unparse(node)!r} must be poly(x, degree) with a degree from 1 to 9.")
-    return degree, bool(known.get("raw", False))
-
-
-def _spline(node: ast.Call, ends: Pair) -> tuple[FloatArray, int, bool]:
-    """The knots of bs(x, knots=[…], degree=3, include_intercept=False) between the bounds, and its degree."""
-    known = {keyword.arg: _constant(keyword.value) for keyword in node.keywords}
-    knots, degree = known.get("knots"), known.get("degree", 3)
-    right = isinstance(knots, list) and all(isinstance(k, int | float) and ends[0] < k < ends[1] for k in knots)
-    if not right or not isinstance(degree, int) or not 1 <= degree <= 5 or len(node.args) != 1:
-        raise ArgumentError(
-            "formula",
-            f": {ast.unparse(node)!r} would place knots by the rows: give public ones inside the bounds, "
-            f"as in bs(x, knots=[{(ends[0] + ends[1]) / 2:g}]).",
-        )
-    assert isinstance(knots, list)
-    low, high = ends
-    inner = sorted(map(float, knots))
-    return np.array([low] * (degree + 1) + inner + [high] * (degree + 1)), degree, bool(known.get("include_intercept"))
-
-
-def _constant(node: ast.expr) -> Any:
+def walk(node: ast.expr, domain: Intervals) -> Any:
+    """The value of an expression in the domain, or a refusal."""
+    node = plain(node)
     try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return None
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            return domain.number(float(node.value))  # type: ignore[arg-type]
+        if isinstance(node, ast.Name) and node.id not in domain.levels:
+            return domain.column(node.id)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            inner = walk(node.operand, domain)
+            return -inner if isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.Compare) and all(type(op) in COMPARISONS for op in node.ops):
+            return _compared(node, domain)
+        if isinstance(node, ast.BinOp) and (logical(node) or type(node.op) in ARITHMETIC):
+            return _binary(node, domain)
+        if isinstance(node, ast.Call):
+            return domain.function(*_argument(node, domain))
+    except Undefined as error:
+        raise refusal(f": {ast.unparse(node)!r} {error}.") from None
+    except OverflowError:
+        raise refusal(f": {ast.unparse(node)!r} is not bounded over the bounds of its columns.") from None
+    why = f"use numbers, columns, + - * / **, comparisons, & and | between them, or {_known()}"
+    if isinstance(node, ast.Attribute):
+        why = "a name with a dot stands between backquotes"
+    elif isinstance(node, ast.Name):
+        why = f"it has levels; write C({node.id}), or compare it with a level"
+    raise refusal(f"cannot have {ast.unparse(node)!r} here: {why}.")
+
+
+def _binary(node: ast.BinOp, domain: Intervals) -> Any:
+    a, b, one = walk(node.left, domain), walk(node.right, domain), domain.number(1.0)
+    if isinstance(node.op, ast.BitAnd):
+        return a * b
+    if isinstance(node.op, ast.BitOr):
+        return one - (one - a) * (one - b)
+    if isinstance(node.op, ast.Mult) and ast.dump(plain(node.left)) == ast.dump(plain(node.right)):
+        return a ** domain.number(2.0)
+    return ARITHMETIC[type(node.op)](a, b)
+
+
+def _compared(node: ast.Compare, domain: Intervals) -> Any:
+    """Whether each side compares with the next, as 0 or 1. A column with levels compares with one of them."""
+    sides, out = [plain(side) for side in (node.left, *node.comparators)], domain.number(1.0)
+    for op, left, right in zip(node.ops, sides, sides[1:], strict=False):
+        names = [side.id for side in (left, right) if isinstance(side, ast.Name) and side.id in domain.levels]
+        entries = [side.value for side in (left, right) if isinstance(side, ast.Constant)]
+        if names and entries and isinstance(op, ast.Eq | ast.NotEq):
+            code = domain.levels[names[0]].value(entries[0])
+            if code != code:
+                raise Undefined(f"compares with {entries[0]!r}, which is no level of {names[0]!r}")
+            a, b = domain.column(names[0]), domain.number(code)
+        elif any(isinstance(entry, str) for entry in entries):
+            raise Undefined("compares with a text: levels must have the column, and the comparison be == or !=")
+        else:
+            a, b = walk(left, domain), walk(right, domain)
+        out = out * domain.compared(op, a, b)
+    return out
+
+
+def _argument(node: ast.Call, domain: Intervals) -> tuple[str, Any]:
+    """A known function's name and argument."""
+    name, text = called(node), ast.unparse(node)
+    if name in FROM_DATA:
+        raise refusal(f"cannot have {name}(…), which would learn from the rows: {FROM_DATA[name]}.")
+    if name in ("poly", "bs"):
+        raise refusal(f": {text!r} must be a term of its own, not a part of another.")
+    if name not in FUNCTIONS and name != "abs":
+        raise refusal(f"cannot have {text!r}: known functions are {_known()}.")
+    if len(node.args) != 1 or node.keywords:
+        raise refusal(f": {text!r} must have one argument, as in {name}(x).")
+    return name, walk(node.args[0], domain)

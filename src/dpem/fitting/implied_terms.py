@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.formula import CompiledFormula, Derived
+from dpem.fitting.formula import CompiledFormula, Derived, Piece
 from dpem.fitting.formula_terms import columns_of, parsed
 from dpem.query import FloatArray
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
+#: A raw column is added as a term of its own if so many terms read it and none carries it, as those of a spline do.
+SEVERAL = 3
 #: Points between the bounds of a raw column at which a term is inverted.
 GRID = 4097
 
@@ -41,6 +43,14 @@ class ImpliedTerms:
             if len(names) == 1 and names[0] not in found and self._carries(j):
                 found[names[0]] = j
         return found
+
+    def with_carriers(self) -> CompiledFormula:
+        """The formula with the raw columns that several terms read and none carries, such as that of a spline."""
+        formula = self.formula
+        reads = [name for j in range(len(formula.columns)) for name in self._reads(j)]
+        added = (name for name in formula.bounds if name not in self.carriers and reads.count(name) >= SEVERAL)
+        more = (Derived(name, (Piece(f"`{name}`"),), bounds=formula.bounds[name], carrier=True) for name in added)
+        return replace(formula, columns=(*formula.columns, *more))
 
     def mask(self, schema: Schema) -> NDArray[np.bool_]:
         """Which coordinates are implied by the other coordinates of this schema, whose columns are the terms."""

@@ -60,6 +60,10 @@ class RegressionResults(UnitModel):
         """The ends of intervals that hold new responses, where the response is a number."""
         return None
 
+    def _mean_offset(self) -> float:
+        """What the predictor has besides the coefficients at the released mean of the columns."""
+        return 0.0
+
     def _predictors(self, X: Any) -> FloatArray:
         """The linear predictor of each row."""
         return self._design(X) @ self._coefficients()[1]
@@ -149,7 +153,7 @@ class RegressionResults(UnitModel):
 
     def marginal_effects(self, X: Any = None) -> Any:
         """How the mean response changes with each coordinate: the average over rows of its derivative and, for a level,
-        of the change from the baseline.
+        of the change from the baseline. Each term of a formula is a coordinate of its own, as in statsmodels.
 
         Parameters
         ----------
@@ -168,7 +172,7 @@ class RegressionResults(UnitModel):
             order = np.argsort(self.theta_.chosen) if hasattr(self.theta_, "chosen") else slice(None)
             middle = dict(zip(np.asarray(schema.names)[order], self.mean_, strict=True))
             design = np.array([[1.0, *(middle[name] for name in names[1:])]])
-            eta = design @ values
+            eta = design @ values + self._mean_offset()
         else:
             design, eta = self._design(X), self._predictors(X)
             complete = np.isfinite(eta)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
-from dpem._html import plan_html
+from dpem._html import notebook
 from dpem._json import plain, rebuild, record
 from dpem.fitting.step import Step, WrittenStep
 from dpem.privacy import Price
@@ -53,7 +53,7 @@ class Plan:
     remarks: tuple[str, ...] = ()
     feasible: bool = True
     advice: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         cost = math.fsum(step.rho for step in self.steps)
@@ -72,12 +72,12 @@ class Plan:
             return [(step.describe(), math.nan) for step in self.steps]
         return [(step.describe(), step.rho / total) for step in self.steps]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plan as plain data, for files and digests."""
         return {**plain(replace(self, steps=())), "steps": [step.to_dict() for step in self.steps]}
 
     @classmethod
-    def from_dict(cls, document: Any, kinds: Collection[type[Step]] = ()) -> Plan:
+    def from_dict(cls, document: object, kinds: Collection[type[Step]] = ()) -> Plan:
         """The plan that :meth:`to_dict` wrote, or a ValueError that names the field.
 
         Steps of the classes ``kinds`` are rebuilt; without any, all steps are descriptions that do not run.
@@ -92,7 +92,7 @@ class Plan:
         return cls(**rest, steps=steps, settings=values["settings"])
 
     def _repr_html_(self) -> str:
-        return plan_html(self)
+        return notebook("plan", self)
 
     def cells(self) -> dict[str, str]:
         """The prediction as cells of a table of several plans, by column."""
@@ -121,7 +121,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def _step(document: Any, where: str, kinds: Collection[type[Step]]) -> Step:
+def _step(document: object, where: str, kinds: Collection[type[Step]]) -> Step:
     if not isinstance(document, dict) or not {"kind", "rho", "passes", "says"} <= set(document):
         raise ValueError(f"{where} must be an object with kind, rho, passes and says")
     for kind in kinds:

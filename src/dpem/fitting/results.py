@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._html import model_html
+from dpem._html import notebook
 from dpem.fitting import serialization
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
@@ -126,7 +126,7 @@ class FittedModel(Fitted):
         return from_estimator(self)
 
     def _repr_html_(self) -> str:
-        return model_html(self)
+        return notebook("model", self)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,9 +18,10 @@ from dpem.fitting.plan import Plan
 from dpem.fitting.results import Fitted
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
 from dpem.fitting.serialization import name_model
-from dpem.fitting.step import State, Step
+from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Budget, Curator, Guarantee, largest_price, together
 from dpem.query import Bound, Chunk, FloatArray
+from dpem.tables import Source
 from dpem.tables.blocks import pieces
 from dpem.tables.inputs import source_of
 from dpem.tables.new_rows import scaled, scaled_rows
@@ -86,7 +86,7 @@ class ColumnScales(Step):
     def describe(self) -> str:
         return "centre and spread of each column"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: object, state: State) -> State:
         low, high, d = np.array(self.low), np.array(self.high), curator.n_features
         query = ColumnMoments(low, high)
         noise = curator.noise_scale(query, self.rho)
@@ -139,7 +139,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         *,
         epsilon: float | None = None,
         delta: float | None = None,
-        bounds: Any = None,
+        bounds: object = None,
         person: str | None = None,
         rows_per_person: int = 1,
         budget: Budget | Ledger | None = None,
@@ -147,20 +147,16 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
     ) -> None: ...
 
     @all_at_once
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Release the mean and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
-        epsilon, delta = self._privacy_parameters()
+        self._check_arguments()
         source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
-        n, d = source.n_rows, source.n_features
-        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
-        low, high = self._bounds(d)
-        price, remarks = largest_price(epsilon, delta, gaussian=True), remarks_on(epsilon, delta, n)
-        step = ColumnScales(price.rho, tuple(low.tolist()), tuple(high.tolist()))
-        plan = Plan(self._name(), n, d, epsilon, delta, rows_per_person, (step,), price, remarks=remarks)
-        for remark in plan.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=3)
+        plan = self._preview_plan(source)
+        self._warn_of(plan, stacklevel=3)
         noise = self._noise(stacklevel=4)
-        state, guarantee, charge = self._spend(source, plan, noise, lambda curator: step.run(curator, None, State()))
+        state, guarantee, charge = self._spend(
+            source, plan, noise, lambda curator: run_steps(curator, None, plan.steps, State())
+        )
         self._set_fitted(state, plan, guarantee)
         name_model(charge, self)
         return self
@@ -178,16 +174,29 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
     def _check_arguments(self) -> None:
         self._privacy_parameters()
 
+    def _check_columns(self, source: Source) -> None:
+        self._preview_plan(source)
+
+    def _preview_plan(self, source: Source) -> Plan:
+        """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
+        epsilon, delta = self._privacy_parameters()
+        n, d = source.n_rows, source.n_features
+        rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
+        low, high = self._bounds(d)
+        price, remarks = largest_price(epsilon, delta, gaussian=True), remarks_on(epsilon, delta, n)
+        step = ColumnScales(price.rho, tuple(low.tolist()), tuple(high.tolist()))
+        return Plan(self._name(), n, d, epsilon, delta, rows_per_person, (step,), price, remarks=remarks)
+
     @classmethod
     def _name(cls) -> str:
         return "scale"
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: object) -> Any:
         """``(X − mean_) / scale_``, as the kind of table that X is, so that a pipeline accepts every kind."""
         check_is_fitted(self)
         return scaled_rows(self, X, self.mean_, self.scale_)
 
-    def inverse_transform(self, X: Any) -> NDArray[np.floating]:
+    def inverse_transform(self, X: object) -> NDArray[np.floating]:
         """``X · scale_ + mean_``."""
         check_is_fitted(self)
         X = scaled(X, len(self.mean_))

@@ -30,9 +30,8 @@ from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
 from dpem.privacy import Budget, Charge, Curator, Price, largest_price
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables import Source
-from dpem.tables.blocks import pieces, response
+from dpem.tables.blocks import is_frame, pieces, response
 from dpem.tables.inputs import open_table, source_of
-from dpem.tables.kinds import is_frame
 
 if TYPE_CHECKING:
     from dpem.privacy import Ledger
@@ -43,6 +42,9 @@ CHOICE_SHARE = 0.1
 PIECE = 4096
 #: Arguments that must not be in the grid: the search sets them, or they declare the table (levels).
 _FIXED = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
+
+#: The log-densities of rows and their responses under a fitted model.
+Density = Callable[[FloatArray, FloatArray | None], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class CandidateScores:
     what is not a number counts as 0. ∎
     """
 
-    densities: tuple[Callable[[FloatArray, FloatArray | None], FloatArray], ...] = field(repr=False)
+    densities: tuple[Density, ...] = field(repr=False)
     blocked: bool = False
 
     @property
@@ -84,7 +86,7 @@ class CandidateScores:
     def _contributions(self, rows: FloatArray, y: FloatArray | None) -> FloatArray:
         """One row for each record, one column for each candidate. A response that is not finite says nothing."""
         odd = np.zeros(len(rows), dtype=bool) if y is None else ~np.isfinite(y)
-        known: Any = None if y is None else np.where(odd, 0.0, y)
+        known = None if y is None else np.where(odd, 0.0, y)
         logs = np.column_stack([density(rows, known) for density in self.densities])
         logs[odd] = np.nan
         ahead = logs - (logsumexp(logs, axis=1, keepdims=True) - math.log(logs.shape[1]))
@@ -139,8 +141,8 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     @keeps_arguments
     def __init__(
         self,
-        estimator: Any,
-        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+        estimator: PrivateFit,
+        param_grid: Mapping[str, Sequence[object]] | Sequence[Mapping[str, Sequence[object]]],
         *,
         epsilon: float | None = None,
         delta: float | None = None,
@@ -151,7 +153,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     ) -> None: ...
 
     @all_at_once
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Fit every candidate to the rows and choose one. All refusals come before the charge."""
         epsilon, delta = self._privacy_parameters()
         if math.isinf(epsilon):
@@ -168,7 +170,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         plan = Plan("grid-search", n, d, epsilon, delta, rows_per_person, (), price, settings={"candidates": k})
         noise = self._noise(stacklevel=4)
 
-        def run(curator: Curator) -> tuple[tuple[Any, ...], int]:
+        def run(curator: Curator) -> tuple[tuple[PrivateFit, ...], int]:
             fits = tuple(self._fitted(i, candidate, X, y) for i, candidate in enumerate(candidates))
             if any(fit.guarantee_.price.rho > share * (1 + 1e-9) for fit in fits):
                 raise RuntimeError("a candidate cost more than its share of the price; nothing was published.")
@@ -186,12 +188,12 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: object) -> Any:
         """The predictions of the chosen fit."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
-    def _source(self, X: Any, y: Any) -> Source:
+    def _source(self, X: object, y: object) -> Source:
         """The rows on which candidates are compared, converted to numbers as for the candidates' fits."""
         needs_y = get_tags(self.estimator).target_tags.required
         if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
@@ -201,7 +203,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             return open_table(self, X, y, needs_y=needs_y, **declared).source
         return source_of(self, X, y, needs_y=needs_y, **self._who())
 
-    def _points(self) -> list[dict[str, Any]]:
+    def _points(self) -> list[dict[str, object]]:
         """The points of the grid; an ArgumentError if the estimator or the grid is unsuitable."""
         if not hasattr(self.estimator, "score_samples") or not hasattr(self.estimator, "epsilon"):
             raise ArgumentError(
@@ -226,10 +228,10 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
                 raise ArgumentError("param_grid", f"must name arguments of the estimator, but {name!r} {reason}.")
         return points
 
-    def _candidate(self, point: Mapping[str, Any], delta: float) -> Any:
+    def _candidate(self, point: Mapping[str, object], delta: float) -> PrivateFit:
         return clone(self.estimator).set_params(**point, **self._who(), delta=delta, random_state=None)
 
-    def _fitted(self, index: int, candidate: Any, X: Any, y: Any) -> Any:
+    def _fitted(self, index: int, candidate: PrivateFit, X: object, y: object) -> PrivateFit:
         seed = None if self.random_state is None else int(self.random_state) + 1 + index
         candidate.set_params(random_state=seed)
         with warnings.catch_warnings():
@@ -260,11 +262,11 @@ class _Quote(Budget):
     def __init__(self) -> None:
         super().__init__(math.inf, 0.5)
 
-    def charge(self, epsilon: float, delta: float, price: Price, **_: Any) -> NoReturn:
+    def charge(self, epsilon: float, delta: float, price: Price, **_: object) -> NoReturn:
         raise _Quoted(Charge(epsilon, delta, price))
 
 
-def _priced(candidate: Any, share: float, X: Any, y: Any) -> Any:
+def _priced(candidate: PrivateFit, share: float, X: object, y: object) -> PrivateFit:
     """The candidate with the largest ε whose price is within its share. Refusals of its fit are raised here."""
     for gaussian in (False, True):
         candidate.set_params(epsilon=Price(share, gaussian).epsilon(candidate.delta))
@@ -279,10 +281,10 @@ def _priced(candidate: Any, share: float, X: Any, y: Any) -> Any:
     raise ArgumentError("estimator", "must cost no more than its epsilon and delta allow.")
 
 
-def _density(fit: Any, source: Source) -> Callable[..., Any]:
+def _density(fit: PrivateFit, source: Source) -> Density:
     """The log-density of rows under a fitted model; chunks of rows have no column names to be compared."""
     nameless = copy.copy(fit)
-    vars(nameless).pop("feature_names_in_", None)
+    nameless.__dict__.pop("feature_names_in_", None)
     if getattr(source, "has_response", False):
         return lambda rows, y: nameless.score_samples(rows, y)
     return lambda rows, y: nameless.score_samples(rows)

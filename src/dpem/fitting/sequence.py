@@ -35,6 +35,7 @@ from dpem.privacy import (
 )
 from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 from dpem.tables import Source
+from dpem.tables.bounds import similar
 
 Result = TypeVar("Result")
 Estimator = TypeVar("Estimator")
@@ -63,7 +64,12 @@ def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(constructor)
     def keep(self: BaseEstimator, *args: object, **kwargs: object) -> None:
-        bound = signature.bind(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            unknown = [name for name in kwargs if name not in signature.parameters]
+            hint = similar(unknown[0], list(signature.parameters)) if unknown else ""
+            raise TypeError(f"{type(self).__name__}() {error}{hint}") from None
         bound.apply_defaults()
         for name in list(signature.parameters)[1:]:
             setattr(self, name, bound.arguments[name])
@@ -92,18 +98,21 @@ class PrivateFit(BaseEstimator):
     """The base class of every private estimator: its charge, its curator, its guarantee."""
 
     _needs_y: ClassVar[bool] = False
+    _takes_scaler: ClassVar[bool] = False  # whether it may be fitted to the output of a scaler
+    _spends_in_full = True  # whether a fit costs the full price of its ε and δ
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "{shared}" in (cls.__doc__ or ""):
-            cls.__doc__ = str(cls.__doc__).replace("{shared}", SHARED_PARAMETERS)
+            shared = inspect.cleandoc(SHARED_PARAMETERS)  # Python 3.13 has removed the indentation already
+            cls.__doc__ = inspect.cleandoc(str(cls.__doc__)).replace("{shared}", shared)
 
     @classmethod
     def _name(cls) -> str:
         """The model's name, from that of its class: ``DPLatentClass`` is ``latent-class``."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         """Constructor arguments that are numbers, texts or None, for plans and files; never budgets or seeds."""
         scalar, parameters = (str, int, float, bool, type(None)), self.get_params(deep=False)
         return {
@@ -117,8 +126,14 @@ class PrivateFit(BaseEstimator):
         check_budget(self.budget, self.random_state)
         return parameters
 
+    def _warn_of(self, plan: Plan, stacklevel: int) -> None:
+        """Issue what a plan remarks on, before the charge."""
+        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
+        for remark in (*plan.remarks, *hopeless):
+            warnings.warn(remark, UserWarning, stacklevel=stacklevel + 1)
+
     def _spend(
-        self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: Any
+        self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: object
     ) -> tuple[Result, Guarantee, Charge | None]:
         """Charge the plan's price, then send its queries. A ledger also records ``details``.
 
@@ -139,7 +154,7 @@ class PrivateFit(BaseEstimator):
         )
         return result, guarantee, charge
 
-    def _charged(self, plan: Plan, **details: Any) -> AbstractContextManager[Charge | None]:
+    def _charged(self, plan: Plan, **details: object) -> AbstractContextManager[Charge | None]:
         """Charge the fit to the budget at once. When the context ends, a ledger records the outcome."""
         if self.budget is None:
             return nullcontext()

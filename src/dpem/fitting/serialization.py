@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from dpem._json import checksum, plain, rebuild, record, refuse_undeclared
 from dpem.fitting.check import FitCheck
-from dpem.fitting.formula import CompiledFormula, compiled
+from dpem.fitting.columns import Columns
+from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.model import Model
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import State
@@ -55,7 +56,7 @@ def name_model(charge: Charge | None, estimator: Fitted) -> None:
             charge.released(fingerprint(estimator))
 
 
-def content_of(estimator: Fitted) -> dict[str, Any]:
+def content_of(estimator: Fitted) -> dict[str, object]:
     """The content of a fitted estimator's file."""
     kind = _parameters_of(type(estimator))
     if type(estimator.theta_) is not kind:
@@ -71,11 +72,18 @@ def content_of(estimator: Fitted) -> dict[str, Any]:
     }
 
 
-def columns_written(estimator: UnitModel) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Response:
+    """The response, as a file has it."""
+
+    name: str | None
+    bounds: Pair
+
+
+def columns_written(estimator: UnitModel) -> dict[str, object]:
     """The declared columns, each with its bounds or its levels, the response, and the raw columns of a formula."""
-    levels, bounds, response = estimator.levels_, estimator.bounds_, None
-    if estimator.y_bounds_ is not None:
-        response = {"name": estimator.y_name_, "bounds": list(estimator.y_bounds_)}
+    levels, bounds, limits = estimator.levels_, estimator.bounds_, estimator.y_bounds_
+    response = None if limits is None else plain(Response(estimator.y_name_, limits))
     columns = [_column(name, levels.get(name), bounds.get(name)) for name in estimator.columns_]
     features = {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response}
     formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
@@ -85,12 +93,12 @@ def columns_written(estimator: UnitModel) -> dict[str, Any]:
     return features
 
 
-def _column(name: str, levels: Levels | None, bounds: Pair | None) -> dict[str, Any]:
+def _column(name: str, levels: Levels | None, bounds: Pair | None) -> dict[str, object]:
     limits = {"bounds": list(bounds or ())} if levels is None else {"levels": levels.given}
     return {"name": name, **limits}
 
 
-def errors_written(estimator: Fitted) -> dict[str, Any] | None:
+def errors_written(estimator: Fitted) -> dict[str, object] | None:
     """The standard errors, if they have been computed and are finite: a loaded model need not compute them again."""
     errors: Uncertainty | None = getattr(estimator, "_uncertainty_", None)
     if errors is None or type(errors) is not Uncertainty:  # a model with its own class of errors computes them again
@@ -99,7 +107,7 @@ def errors_written(estimator: Fitted) -> dict[str, Any] | None:
     return plain(errors) if finite else None
 
 
-def refuse_unsavable(kind: type[Any]) -> None:
+def refuse_unsavable(kind: type) -> None:
     """Refuse, before the charge, a model whose parameters could not be read back from a file."""
     parameters = _parameters_of(kind)
     if not is_dataclass(parameters):
@@ -110,10 +118,10 @@ def refuse_unsavable(kind: type[Any]) -> None:
         raise ValueError(f"{kind.__name__} cannot be saved: {error}.") from None
 
 
-def _parameters_of(kind: type[Any]) -> type[Any]:
+def _parameters_of(kind: type) -> type:
     """The class ``Parameters`` of the module of the estimator, or of a class that it extends."""
     for base in kind.__mro__:
-        parameters: type[Any] | None = getattr(sys.modules.get(base.__module__), "Parameters", None)
+        parameters: type | None = getattr(sys.modules.get(base.__module__), "Parameters", None)
         if parameters is not None:
             return parameters
     raise ValueError(f"{kind.__name__} cannot be saved: its module declares no Parameters.")
@@ -122,7 +130,7 @@ def _parameters_of(kind: type[Any]) -> type[Any]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+def read(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
     """The fitted estimator that the content describes, or a ValueError that names the field."""
     features = record(content["features"], "features", ("count", "names"))
     d = rebuild(int, features["count"], "features.count")
@@ -141,29 +149,34 @@ def read(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
     return estimator
 
 
-def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee) -> E:
+def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
     """The fitted estimator of declared columns that the content describes, or a ValueError that names the field."""
     parameters = content["parameters"]
     formula = parameters.get("formula") if isinstance(parameters, dict) else None
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
     features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
-    y_name, y_bounds = _response(features["response"], kind._needs_y)
+    response = rebuild(Response | None, features["response"], "features.response")
+    if (response is not None) != kind._needs_y:
+        raise ValueError("features.response must be there if and only if the model has a response")
+    y_name, y_bounds = (None, None) if response is None else (response.name, response.bounds)
+    if y_bounds is not None:
+        y_bounds = checked_pair("features.response.bounds", y_bounds)
     declared = {"bounds": bounds or None, "levels": _user_levels(levels) or None, "y_bounds": y_bounds}
-    raw: CompiledFormula | None = None
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
-        raw = compiled(formula, raw_bounds, _user_levels(raw_levels), needs_y=kind._needs_y)
-        declared = {"bounds": dict(raw.bounds), "levels": _user_levels(raw.levels)}
-        if raw.names != names:
-            raise ValueError("features.columns does not agree with parameters.formula")
+        declared = {"bounds": raw_bounds, "levels": _user_levels(raw_levels)}
     known = inspect.signature(kind).parameters
     if levels and "levels" not in known:
         raise ValueError("features.columns must have no levels for this estimator")
     of_columns = {name: value for name, value in declared.items() if name in known}
     estimator = kind(**_arguments(kind, parameters), **of_columns)
     estimator._check_arguments()
-    schema = estimator._coordinates(names, levels, bounds, y_bounds)
+    raw: CompiledFormula | None = estimator._compiled()
+    if raw is not None and raw.names != names:
+        raise ValueError("features.columns does not agree with parameters.formula")
+    columns = Columns(names, levels, bounds, y_name, y_bounds)
+    schema = columns.schema(estimator._every_level)
     state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
     if state.chosen is not None and not (state.chosen < schema.width).all():
         raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
@@ -175,11 +188,10 @@ def read_columns(kind: type[E], content: Mapping[str, Any], guarantee: Guarantee
         estimator.feature_names_in_ = np.array(raw.covariates, dtype=object)
     elif rebuild(bool, features["named"], "features.named"):
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    facts = {"columns_": names, "levels_": levels, "bounds_": bounds, "y_bounds_": y_bounds, "y_name_": y_name}
     try:
         with np.errstate(all="ignore"):
             valid = _has_density(model, state)
-            estimator._set_fitted(state, schema, facts, plan, guarantee)
+            estimator._set_fitted(state, columns, plan, guarantee)
     except Exception:
         valid = False
     if not valid:
@@ -194,14 +206,14 @@ def _has_density(model: Model, state: State) -> bool:
     return density.shape == (2,) and bool((density < math.inf).all())
 
 
-def _arguments(kind: type[Any], value: Any) -> dict[str, Any]:
+def _arguments(kind: type[Fitted], value: object) -> dict[str, object]:
     """The constructor's arguments: numbers, texts and lists of them. The estimator checks their values."""
     names = tuple(name for name in inspect.signature(kind).parameters if name not in kind._not_written)
     values = record(value, "parameters", names)
     return {name: _argument(values[name], f"parameters.{name}") for name in names}
 
 
-def _argument(value: Any, where: str, depth: int = 0) -> Any:
+def _argument(value: object, where: str, depth: int = 0) -> Any:
     if isinstance(value, list) and depth < 2:
         return tuple(_argument(part, where, depth + 1) for part in value)
     if value is not None and type(value) not in (str, int, float, bool):
@@ -209,7 +221,7 @@ def _argument(value: Any, where: str, depth: int = 0) -> Any:
     return math.inf if value == "inf" else value
 
 
-def _state(kind: type[Any], value: Any) -> State:
+def _state(kind: type, value: object) -> State:
     """The state after a fit."""
     fitted = record(value, "fitted", ("theta", "chosen", "check"))
     theta = rebuild(_parameters_of(kind), fitted["theta"], "fitted.theta", {})
@@ -220,7 +232,7 @@ def _state(kind: type[Any], value: Any) -> State:
     return State(theta, chosen, check)
 
 
-def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:
+def _columns(value: object) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:
     """The bounds and the levels of a file's columns, by name, and all their names in order."""
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_COLUMNS:
         raise ValueError("features.columns must be a list of at least one column")
@@ -236,43 +248,24 @@ def _columns(value: Any) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str,
         if has_levels:
             levels[name] = _levels(entry["levels"], f"{where}.levels")
         else:
-            bounds[name] = _pair(entry["bounds"], f"{where}.bounds")
+            pair = rebuild(tuple[float, float], entry["bounds"], f"{where}.bounds")
+            bounds[name] = checked_pair(f"{where}.bounds", pair)
     return bounds, levels, tuple(column["name"] for column in value)
 
 
-def _user_levels(levels: Mapping[str, Levels]) -> dict[str, Any]:
+def _user_levels(levels: Mapping[str, Levels]) -> dict[str, object]:
     """Levels in the form in which a user gives them."""
     return {name: column.given for name, column in levels.items()}
 
 
-def _levels(value: Any, where: str) -> Levels:
-    numbers = [level for level in value if level != OTHER] if isinstance(value, list) else []
-    if not isinstance(value, list) or not (_all(value, str) or _all(numbers, int, float)):
+def _levels(value: object, where: str) -> Levels:
+    kinds = {type(level) for level in value if level != OTHER} if isinstance(value, list) else {dict}
+    if not (kinds <= {str} or kinds <= {int, float}):
         raise ValueError(f"{where} must be a list of texts or of numbers")
     return checked_levels({where: value})[where]
 
 
-def _pair(value: Any, where: str) -> Pair:
-    if not isinstance(value, list) or len(value) != 2 or not _all(value, int, float):
-        raise ValueError(f"{where} must be a list of two numbers")
-    return checked_pair(where, value)
-
-
-def _all(values: list[Any], *kinds: type) -> bool:
-    return all(type(value) in kinds for value in values)
-
-
-def _response(value: Any, needed: bool) -> tuple[str | None, Pair | None]:
-    if (value is not None) != needed:
-        raise ValueError("features.response must be there if and only if the model has a response")
-    if value is None:
-        return None, None
-    entry = record(value, "features.response", ("name", "bounds"))
-    name = rebuild(str | None, entry["name"], "features.response.name")
-    return name, _pair(entry["bounds"], "features.response.bounds")
-
-
-def errors_read(value: Any) -> Uncertainty:
+def errors_read(value: object) -> Uncertainty:
     """The standard errors of a file."""
     errors: Uncertainty = rebuild(Uncertainty, value, "uncertainty", {})
     parts = (errors.estimate, errors.sampling, errors.privacy, errors.total, errors.misfit)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class Step(ABC):
     @abstractmethod
     def run(self, curator: Curator, model: Any, state: Any) -> Any: ...
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The step as plain data: its kind, its settings, its description."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         return plain({"kind": type(self).__name__, **settings, "passes": self.passes, "says": self.describe()})
@@ -65,16 +65,16 @@ class WrittenStep(Step):
 
     kind: str = ""
     says: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     passes: int = 1  # type: ignore[misc]
 
     def describe(self) -> str:
         return self.says
 
-    def run(self, curator: Curator, model: Any, state: Any) -> Any:
+    def run(self, curator: Curator, model: object, state: object) -> NoReturn:
         raise RuntimeError("a step read from a file describes what was done; it cannot be run.")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return plain({"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ class Uncertainty:
     note: str = ""
     kinds: tuple[str, ...] = ()
     misfit: FloatArray = field(default_factory=lambda: np.empty(0))
-    covariance: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
+    covariance: FloatArray = field(default_factory=lambda: NONE)
 
     @classmethod
     def of(
@@ -52,17 +52,9 @@ class Uncertainty:
     ) -> Uncertainty:
         """The record for independent parts of the error, whose squares add."""
         misfit = np.zeros(len(names)) if misfit is None else misfit
-        return cls(
-            names=tuple(names),
-            estimate=np.asarray(estimate, dtype=float),
-            sampling=sampling,
-            privacy=privacy,
-            total=np.sqrt(sampling**2 + privacy**2 + misfit**2),
-            note=note,
-            kinds=tuple(kinds),
-            misfit=misfit,
-            covariance=np.empty((0, 0)) if covariance is None else covariance,
-        )
+        total, covariance = np.sqrt(sampling**2 + privacy**2 + misfit**2), NONE if covariance is None else covariance
+        parts = (np.asarray(estimate, dtype=float), sampling, privacy, total)
+        return cls(tuple(names), *parts, note, tuple(kinds), misfit, covariance)
 
     def intervals(self, level: float) -> FloatArray:
         """Lower and upper end of each parameter's interval at this level, within the parameter's range.
@@ -85,7 +77,7 @@ class Uncertainty:
                 ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
         return ends
 
-    def rows(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def rows(self, level: float = 0.95) -> list[dict[str, object]]:
         """The rows of :meth:`summary`, one for each parameter.
 
         ``detectable`` is the true size that a test at 5 % distinguishes from 0 with power 80 %: 2.8 standard errors.
@@ -107,18 +99,20 @@ class Uncertainty:
         ]
 
 
+#: A covariance that is unknown.
+NONE: FloatArray = np.empty((0, 0))
 #: The range of a parameter: any number, [0, 1], not negative, or positive.
 KINDS = ("", "share", "size", "positive")
 #: The effect, in standard errors, that a two-sided test at 5 % detects with power 80 %.
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
-def frame(records: Sequence[dict[str, Any]]) -> Any:
+def frame(records: Sequence[dict[str, object]]) -> Any:
     """The records as a pandas DataFrame, indexed by the parameter, with a method ``as_latex``."""
     return _summary_class()(list(records)).set_index("parameter")
 
 
-def pandas_of(columns: dict[str, Any], index: Sequence[str] | None) -> Any:
+def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None) -> Any:
     """The columns as a pandas DataFrame."""
     return _pandas().DataFrame(columns, index=None if index is None else list(index))
 
@@ -140,7 +134,7 @@ def _summary_class() -> Any:
         def _constructor(self) -> Any:
             return Summary
 
-        def as_latex(self, **options: Any) -> str:
+        def as_latex(self, **options: object) -> str:
             """The table in LaTeX; options are those of ``DataFrame.to_latex``."""
             return str(self.to_latex(**{"float_format": "%.4g", "escape": True, **options}))
 
@@ -177,7 +171,7 @@ class Contrasts:
         return pandas_of({**columns, "lower": low, "upper": high}, self.names)
 
     def __str__(self) -> str:
-        return str(self.summary_frame().round(4))
+        return str(self.summary_frame().round(4).to_string())
 
 
 @dataclass(frozen=True)
@@ -205,9 +199,10 @@ def standard_errors(combinations: FloatArray, covariance: FloatArray) -> FloatAr
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
-def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
     if isinstance(hypotheses, str):
+        hypotheses = _spelled(hypotheses, names)
         if hypotheses in names:
             return np.eye(len(names))[[names.index(hypotheses)]], np.zeros(1), (hypotheses,)
         levels = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
@@ -217,7 +212,7 @@ def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray,
         from formulaic.utils.constraints import LinearConstraints
 
         try:
-            found = LinearConstraints.from_spec(_backquoted(hypotheses, names), variable_names=list(names))
+            found = LinearConstraints.from_spec(*_in_words(hypotheses, names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
             raise ArgumentError(
                 "hypotheses",
@@ -234,15 +229,32 @@ def hypotheses_about(names: Sequence[str], hypotheses: Any) -> tuple[FloatArray,
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 
 
-def _backquoted(hypotheses: str, names: Sequence[str]) -> str:
-    """The hypotheses with names that are no words between backquotes.
+def _spelled(hypotheses: str, names: Sequence[str]) -> str:
+    """The hypotheses with the spaces and the powers that the names have.
 
-    >>> _backquoted("g=a - g=ab = `x y`", ["g=a", "g=ab", "x y"])
-    '`g=a` - `g=ab` = `x y`'
+    >>> _spelled("I(x^2)=factor(g)=b", ["I(x ** 2)", "C(g)=b"])
+    'I(x ** 2)=C(g)=b'
     """
-    odd = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
-    pattern = "|".join(["`[^`]*`", *map(re.escape, odd)])
-    return re.sub(pattern, lambda found: found[0] if found[0][0] == "`" else f"`{found[0]}`", hypotheses)
+    text = re.sub(r"\b(?:as\.)?factor\(", "C(", hypotheses.replace("^", "**"))
+    for name in names:
+        tokens = re.findall(r"\w+|\*\*|\S", name)
+        if "(" in name:
+            text = re.sub(r"\s*".join(map(re.escape, tokens)), name.replace("\\", "\\\\"), text)
+    return text
+
+
+def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The hypotheses with a word for each name that is none, and the names likewise.
+
+    >>> _in_words("g=a - g=ab = x + `x y`", ["g=a", "g=ab", "x", "x y"])
+    ('_name0_ - _name1_ = x + _name3_', ['_name0_', '_name1_', 'x', '_name3_'])
+    """
+    words = {name: name if name.isidentifier() else f"_name{j}_" for j, name in enumerate(names)}
+    longest_first = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
+    spelt = {text: words[name] for name in longest_first for text in (f"`{name}`", name)}
+    if spelt:
+        hypotheses = re.sub("|".join(map(re.escape, spelt)), lambda found: spelt[found[0]], hypotheses)
+    return hypotheses, list(words.values())
 
 
 def _belongs(name: str, term: str) -> bool:

@@ -21,8 +21,8 @@ from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Array, Bound, FloatArray, Namespace, Query
+from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_source
 from dpem.tables.inputs import frame_of, response_of
-from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
 from dpem.tables.validation import numeric_array
 
 #: The share of ρ for the moments of the weights.

@@ -5,8 +5,9 @@ Names are imported on first use, as in :mod:`dpem`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpem._extras import on_first_use
 
 if TYPE_CHECKING:
     from dpem.paper import algorithms
@@ -45,15 +46,11 @@ __all__ = [
     "plan",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'dpem.paper' has no attribute {name!r}")
-    if name == "algorithms":
-        return import_module("dpem.paper.algorithms")
-    home = "planning" if name == "plan" else "estimators" if name.startswith("DP") else "algorithms"
-    return getattr(import_module(f"dpem.paper.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "dpem.paper.algorithms": tuple(name for name in __all__ if name != "plan" and not name.startswith("DP")),
+        "dpem.paper.estimators": tuple(name for name in __all__ if name.startswith("DP")),
+        "dpem.paper.planning": ("plan",),
+    },
+)

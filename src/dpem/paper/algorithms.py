@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 Array = NDArray[np.float64]
+Seed = int | np.random.Generator | None
 
 
 def noisy_hard_thresholding(
-    v: Array, s: int, sensitivity: float, epsilon: float, delta: float, random_state: Any = None
+    v: Array, s: int, sensitivity: float, epsilon: float, delta: float, random_state: Seed = None
 ) -> Array:
     """Algorithm 1, NoisyHT: choose s coordinates one at a time by noisy size, release them with noise.
 
@@ -116,7 +117,7 @@ def _batches(X: Array, y: Array | None, n_iter: int) -> list[tuple[Array, Array 
 
 def high_dimensional_em(
     model: str, X: Array, y: Array | None, start: Array, *, epsilon: float, delta: float, s: int, n_iter: int,
-    T: float, sigma: float, step: float = 0.5, as_printed: bool = True, random_state: Any = None,
+    T: float, sigma: float, step: float = 0.5, as_printed: bool = True, random_state: Seed = None,
 ) -> Array:  # fmt: skip
     """Algorithm 2: a truncated gradient step on a fresh batch, then NoisyHT. Returns β⁰, …, β^{N₀} as rows.
 
@@ -141,7 +142,7 @@ def high_dimensional_em(
 
 def low_dimensional_em(
     model: str, X: Array, y: Array | None, start: Array, *, epsilon: float, delta: float, n_iter: int,
-    T: float, sigma: float, step: float = 0.5, as_printed: bool = True, random_state: Any = None,
+    T: float, sigma: float, step: float = 0.5, as_printed: bool = True, random_state: Seed = None,
 ) -> Array:  # fmt: skip
     """Algorithm 4: a truncated gradient step on a fresh batch, plus Gaussian noise of variance
     2η²d·λ²·log(1.25/δ)/ε² in each coordinate. Returns β⁰, …, β^{N₀} as rows.

@@ -18,6 +18,7 @@ import numpy as np
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.paper.models import LatentModel
+from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.steps import PaperState, PaperStep
 from dpem.privacy import Curator
 from dpem.privacy.accounting import Price
@@ -126,31 +127,29 @@ class PublishedEM(PaperStep):
 
 
 def published_plan(
-    model: str,
-    *,
-    n: int,
-    d: int,
+    problem: Problem,
     epsilon: float,
     delta: float,
     sparsity: int | None,
-    rows_per_person: int = 1,
+    *,
     n_iter: int | None = None,
     step: float | None = None,
     T: float | None = None,
 ) -> Plan:
     """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the values given.
 
-    >>> plan = published_plan("symmetric-mixture", n=4000, d=9, epsilon=0.5, delta=1e-4, sparsity=3)
-    >>> plan.steps[0].n_iter
+    >>> from dpem.paper.models import SymmetricMixture
+    >>> published_plan(Problem(SymmetricMixture(0.5), 4000, 9, 3, 1.0), 0.5, 1e-4, 3).steps[0].n_iter
     8
     """
+    p = problem
     price = printed_price(epsilon, delta, sparsity)
     if price.delta(epsilon) > delta:
         reason = f"must be smaller (the paper's printed noise does not satisfy {epsilon:g} at delta={delta:g}); or use "
         raise ArgumentError("epsilon", reason, Argument("method", "improved"), ".")
-    batches = max(1, round(math.log(n))) if n_iter is None else n_iter
-    if n < batches:
-        raise ArgumentError("n_iter", f"must be at most the number of rows ({n}), got {batches} batches.")
-    clip = math.sqrt(math.log(n)) if T is None else T
+    batches = max(1, round(math.log(p.n))) if n_iter is None else n_iter
+    if p.n < batches:
+        raise ArgumentError("n_iter", f"must be at most the number of rows ({p.n}), got {batches} batches.")
+    clip = math.sqrt(math.log(p.n)) if T is None else T
     em = PublishedEM(price.rho, epsilon, delta, sparsity, batches, 0.5 if step is None else step, clip)
-    return Plan(model, n, d, epsilon, delta, rows_per_person, (em,), price)
+    return Plan(p.model.name, p.n, p.d, epsilon, delta, p.rows_per_person, (em,), price)

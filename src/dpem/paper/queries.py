@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -25,7 +25,7 @@ IntArray = NDArray[np.intp]
 #: A model's formula, ``weight(xp, fitted, hidden, y) -> (a, c)``, in elementwise functions of the array API: from ⟨β,
 #: z⊙x⟩, ‖(1−z)⊙β‖² (None where nothing can be missing) and the response (None where there is none), all in float64, one
 #: number a for each row, and one c for its missing entries (or None). The query clamps what it returns.
-Weight = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+Weight = Callable[[Namespace, Array, Array, Array], tuple[Array, Array]]
 
 
 class Clip(NamedTuple):
@@ -148,7 +148,7 @@ class Largeness:
 
     spread: float
 
-    def __call__(self, y: Any) -> Any:
+    def __call__(self, y: Array) -> Array:
         xp = array_namespace(y)
         size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the result is clipped; the square could overflow
         return xp.clip(size * size - 1.0, -1.0, 1.0)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpem.fitting.plan import Plan
-from dpem.paper.models import MissingRegression
-from dpem.paper.planning.knobs import Knobs, Pipeline
 from dpem.paper.planning.rehearsal import Problem
+from dpem.paper.planning.settings import Pipeline, Settings
 from dpem.paper.steps import ImprovedModel, PaperState, PaperStep, Screen, Start
 from dpem.privacy import Curator, Price
 from dpem.query import FloatArray
@@ -74,9 +73,8 @@ def reference_plan(
     """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
     p = problem
     starting: tuple[Screen | Start, ...] = ()
-    if p.start_distance is None and not isinstance(p.model, MissingRegression):
-        pipeline = Pipeline(p, private_start=True, sparse=sparsity is not None and sparsity < p.d)
-        private = pipeline.steps(Knobs(start_radius=4.0), rho=1.0)
+    if p.private_start:
+        private = Pipeline(p).steps(Settings(start_radius=4.0), rho=1.0)
         starting = tuple(replace(part, rho=math.inf) for part in private if isinstance(part, Screen | Start))
     em = ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step)
     return Plan(p.model.name, p.n, p.d, math.inf, delta, p.rows_per_person, (*starting, em), Price(math.inf))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -41,8 +41,9 @@ class PaperState(step.State):
 class PaperStep(step.Step):
     """A step of a fit that contains ``em_steps`` EM steps."""
 
-    passes: ClassVar[Any] = 1
-    em_steps: ClassVar[Any] = 0
+    @property
+    def em_steps(self) -> int:
+        return 0
 
 
 class ImprovedModel(Protocol):

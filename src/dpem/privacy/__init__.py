@@ -5,9 +5,9 @@ Names are imported on first use, as in :mod:`dpem`: reading a ledger imports no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpem._extras import load
+from dpem._extras import on_first_use
 
 if TYPE_CHECKING:
     from dpem.privacy.accounting import Price, largest_price
@@ -42,26 +42,16 @@ __all__ = [
     "total_price",
 ]
 
-_HOME = {
-    "accounting": ("Price", "largest_price"),
-    "budget": ("Budget", "BudgetExceeded", "Charge", "digest"),
-    "curator": ("Account", "Curator", "Release", "total_price"),
-    "guarantee": ("Guarantee", "together"),
-    "ledger": ("Ledger",),
-    "ledger_entries": ("DatasetState", "FitEntry", "Policy"),
-    "ledger_store": ("LedgerError",),
-    "noise": ("Noise", "PrivateNoise", "SeededNoise"),
-}
-_MODULE = {name: module for module, names in _HOME.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
-        raise AttributeError(f"module 'dpem.privacy' has no attribute {name!r}")
-    value = load(f"dpem.privacy.{_MODULE[name]}", name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "dpem.privacy.accounting": ("Price", "largest_price"),
+        "dpem.privacy.budget": ("Budget", "BudgetExceeded", "Charge", "digest"),
+        "dpem.privacy.curator": ("Account", "Curator", "Release", "total_price"),
+        "dpem.privacy.guarantee": ("Guarantee", "together"),
+        "dpem.privacy.ledger": ("Ledger",),
+        "dpem.privacy.ledger_entries": ("DatasetState", "FitEntry", "Policy"),
+        "dpem.privacy.ledger_store": ("LedgerError",),
+        "dpem.privacy.noise": ("Noise", "PrivateNoise", "SeededNoise"),
+    },
+)

@@ -26,10 +26,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from dpem import _validation as arguments
-from dpem._html import budget_html
+from dpem._html import notebook
 from dpem._validation import ArgumentError, is_number, shown
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
@@ -138,7 +138,7 @@ class Total:
         """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
 
         Such a fit is assumed to have the largest price that converts to (ε, δ), for Gaussian noise alone or for other
-        noise, whichever is dearer. Below a millionth of the total it is 0.
+        noise, whichever has the higher price. Below a millionth of the total it is 0.
         """
         if math.isinf(self.epsilon):
             return math.inf
@@ -148,8 +148,8 @@ class Total:
             epsilon = max(epsilon, self.epsilon)
         shrink = 1e-12  # rounding may have made ε slightly too large
         while epsilon > 1e-6 * self.epsilon:
-            dearest = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
-            if all(self.fits([*charges, charge]) for charge in dearest):
+            most_expensive = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
+            if all(self.fits([*charges, charge]) for charge in most_expensive):
                 return epsilon
             epsilon, shrink = epsilon * (1 - shrink), min(2 * shrink, 1e-3)
         return 0.0
@@ -293,12 +293,12 @@ class Budget:
         return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}, {counts}{spent})"
 
     def _repr_html_(self) -> str:
-        return budget_html(self)
+        return notebook("budget", self)
 
     def __copy__(self) -> Budget:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Budget:
+    def __deepcopy__(self, memo: dict[int, object]) -> Budget:
         return self
 
     def __reduce__(self) -> NoReturn:
@@ -308,7 +308,7 @@ class Budget:
         )
 
 
-def digest(document: Mapping[str, Any]) -> str:
+def digest(document: Mapping[str, object]) -> str:
     """A short fingerprint of plain numbers and strings, such as ``Plan.to_dict()``: 16 hexadecimal digits of SHA-256.
 
     >>> digest({"b": 1, "a": "x"}) == digest({"a": "x", "b": 1})

@@ -47,8 +47,8 @@ class Account:
     the rows of one person, as many as the curators of this account count (one by default), also if a query and its
     price are chosen after seeing earlier answers. *Proof.* Releases of the whole table compose adaptively, prices add,
     and a limit on the sum fixed in advance holds whatever is queried next (zCDP: Feldman & Zrnic 2021; Gaussian: Smith
-    & Thakurta 2022). The batches together cost no more than the dearest (:func:`total_price`). The total is converted
-    by :class:`Price` and never exceeds (ε, δ). ∎
+    & Thakurta 2022). The batches together cost no more than the most expensive one (:func:`total_price`). The total
+    is converted by :class:`Price` and never exceeds (ε, δ). ∎
 
     With ``gaussian`` the exact Gaussian curve is used and other noise is refused. (It is fixed beforehand, since
     afterwards answers could decide which curve applies.) ``rho`` is the price that was charged for the fit, which the
@@ -77,7 +77,7 @@ class Account:
 
 
 def total_price(releases: list[Release]) -> Price:
-    """The price of all releases: the sum for the whole table, plus that of the dearest batch.
+    """The price of all releases: the sum for the whole table, plus that of the most expensive batch.
 
     *Lemma.* If a person has at most m rows, in whichever batches, the releases of all batches together cost them no
     more than ρ = max_b ρ_b. *Proof.* Let m_b of the rows be in batch b, Σ m_b ≤ m. Between neighbours that differ in

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpem._html import guarantee_html
+from dpem._html import notebook
 from dpem.privacy.accounting import Price, total
 from dpem.privacy.budget import unit
 from dpem.privacy.curator import Release
@@ -40,7 +40,7 @@ class Guarantee:
         return "one person" if self.neighbours == REPLACE_PERSON else unit(self.rows_per_person)
 
     def _repr_html_(self) -> str:
-        return guarantee_html(self)
+        return notebook("guarantee", self)
 
     def __str__(self) -> str:
         if math.isinf(self.epsilon):

@@ -1,13 +1,13 @@
 """A budget that outlives the process: one entry per charge, in a SQLite file or a PostgreSQL database.
 
-*Lemma.* However many processes and machines charge a dataset, and wherever any of them dies, every fit that read data
+*Lemma.* However many processes and machines charge a dataset, and whenever any of them stops, every fit that read data
 is in the ledger, and the dataset's total covers the charges in the ledger. *Proof.* A charge reads all earlier charges,
 decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every other writer
 (:mod:`dpem.privacy.ledger_store`); so charges are decided one after another, each with all earlier ones in view. The
-fit goes on only after the commit has been confirmed, and a committed entry is never changed or removed. A process that
-dies before the commit leaves no entry and has read nothing; one that dies later leaves a charge without an outcome. If
-the confirmation is lost, the entry may be there, and the fit does not go on. ∎ Changes by other means are found by the
-chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
+fit continues only after the commit has been confirmed, and a committed entry is never changed or removed. A process
+that stops before the commit leaves no entry and has read nothing; one that stops later leaves a charge without an
+outcome. If the confirmation is lost, the entry may be there, and the fit does not continue. ∎ Changes by other means
+are found by the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -38,11 +37,13 @@ from dpem.privacy.ledger_entries import (
     alike,
     changed_table,
     checked_text,
-    fit_body,
     now,
     signature,
 )
 from dpem.privacy.ledger_store import LedgerError, Store
+
+#: A charge records the digests of at most so many columns.
+MOST_COLUMNS = 1000
 
 
 class LedgerWarning(RuntimeWarning):
@@ -190,7 +191,17 @@ class Ledger:
         price = Price(float(price.rho), bool(price.gaussian))
         rows = arguments.rows_per_person(rows_per_person)
         charge = Charge(float(epsilon), float(delta), price, rows_per_person=rows)
-        body = fit_body(charge, purpose=purpose, digest=digest, model=model, n=n, columns=columns or {})
+        columns = columns if columns is not None and len(columns) <= MOST_COLUMNS else {}
+        body: dict[str, object] = {
+            **{"epsilon": charge.epsilon, "delta": charge.delta, "rho": price.rho, "gaussian": price.gaussian},
+            "rows_per_person": rows,
+            "purpose": checked_text("purpose", purpose, empty=True),
+            "digest": checked_text("digest", digest, empty=True),
+            "estimator": checked_text("model", model, empty=True),
+            "n": n,
+            "columns": dict(columns),
+            "version": __version__,
+        }
         try:
             with self._store.writing(name) as connection:
                 entries = self._entries(connection, name)
@@ -202,7 +213,7 @@ class Ledger:
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if change := changed_table(entries.fits, n, body["columns"]):
+        if change := changed_table(entries.fits, n, columns):
             message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
             warnings.warn(message, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)
@@ -260,7 +271,7 @@ class Ledger:
         """The largest ε at which one more fit with this ``delta`` (by default the total's) would be accepted.
 
         It is exact for a fit that costs the full price of its (ε, δ), as those of all estimators do but the paper's
-        ``method="published"``, with the dearer kind of noise.
+        ``method="published"``, with the more expensive kind of noise.
         """
         entries = self.entries(dataset)
         if delta is not None and not 0 < delta < 1:
@@ -331,7 +342,7 @@ class Ledger:
     def __copy__(self) -> Ledger:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+    def __deepcopy__(self, memo: dict[int, object]) -> Ledger:
         return self
 
     def __reduce__(self) -> tuple[type[Ledger], tuple[str, str | None]]:

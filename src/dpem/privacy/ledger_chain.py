@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -79,9 +79,8 @@ def create_tables(connection: Connection) -> None:
     tables.create_all(connection, checkfirst=False)
     connection.execute(sa.insert(meta).values(version=FORMAT))
     if connection.dialect.name == "sqlite":
-        for table in tables.tables:
-            for change in CHANGES:
-                connection.exec_driver_sql(APPEND_ONLY.format(table=table, name=change.lower(), change=change))
+        for trigger in _triggers().values():
+            connection.exec_driver_sql(trigger)
         return
     connection.exec_driver_sql(
         "CREATE FUNCTION dpem_append_only() RETURNS trigger LANGUAGE plpgsql AS "
@@ -160,7 +159,9 @@ def read(connection: Connection, dataset: str) -> list[Entry]:
     return sorted((Entry(*row) for row in rows), key=lambda entry: (str(type(entry.number)), entry.number))
 
 
-def append(connection: Connection, chain: Sequence[Entry], dataset: str, kind: str, body: Mapping[str, Any]) -> Entry:
+def append(
+    connection: Connection, chain: Sequence[Entry], dataset: str, kind: str, body: Mapping[str, object]
+) -> Entry:
     """Write the next entry of a chain that was read in the same transaction."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     previous = chain[-1].digest if chain else ""

@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpem._validation import ArgumentError, is_number, shown
-from dpem._version import __version__
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import BudgetExceeded, Charge, Total
 from dpem.privacy.ledger_chain import LONGEST, Entry
@@ -25,8 +24,6 @@ from dpem.privacy.ledger_store import LedgerError
 
 #: The kinds of entries. "model" has the fingerprint of a fitted model.
 KINDS = ("opened", "policy", "fit", "outcome", "model", "refusal")
-#: A charge records the digests of at most so many columns.
-MOST_COLUMNS = 1000
 #: The outcome of a charge whose fit has recorded none.
 NO_ANSWER = "no answer"
 
@@ -80,7 +77,7 @@ class Policy:
             lists[name] = None if value is None else tuple(value)
         return cls(None if epsilon is None else float(epsilon), n, **lists)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The limits that the policy has, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -177,7 +174,7 @@ class DatasetState:
     head: str
     n_entries: int
     explained: tuple[str, ...]
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def left_shown(self) -> str:
@@ -266,26 +263,7 @@ def _time(body: Mapping[str, Any]) -> datetime:
     return time
 
 
-def fit_body(
-    charge: Charge, *, purpose: str, digest: str, model: str, n: int | None, columns: Mapping[str, str]
-) -> dict[str, Any]:
-    """The body of a charge's entry, without author and time."""
-    return {
-        "epsilon": charge.epsilon,
-        "delta": charge.delta,
-        "rho": charge.price.rho,
-        "gaussian": charge.price.gaussian,
-        "rows_per_person": charge.rows_per_person,
-        "purpose": checked_text("purpose", purpose, empty=True),
-        "digest": checked_text("digest", digest, empty=True),
-        "estimator": checked_text("model", model, empty=True),
-        "n": n,
-        "columns": dict(columns) if len(columns) <= MOST_COLUMNS else {},
-        "version": __version__,
-    }
-
-
-def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str] | None) -> str:
+def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str]) -> str:
     """The difference between a table and those of earlier fits, in words; empty if there is none."""
     last_n = next((fit.n for fit in reversed(fits) if fit.n is not None), None)
     if n is not None and last_n is not None and last_n != n:

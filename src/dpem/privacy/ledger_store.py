@@ -70,7 +70,10 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one state of the whole ledger."""
         with self._in_words("read", "nothing was spent"), self._connected() as connection:
-            _begin_reading(connection)
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN")
+            else:
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             self._check_format(connection)
             yield connection
 
@@ -200,13 +203,6 @@ def _make_file(url: URL) -> None:
         os.close(os.open(str(url.database), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _begin_reading(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN")
-    else:
-        connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-
-
 def _begin_writing(connection: Connection, dataset: str) -> None:
     """Become the only writer of the dataset until the transaction ends."""
     if connection.dialect.name == "sqlite":
@@ -217,9 +213,5 @@ def _begin_writing(connection: Connection, dataset: str) -> None:
     wait = f"{1000 * PATIENCE:.0f}"
     settings = {"lock_timeout": wait, "idle_in_transaction_session_timeout": wait, "synchronous_commit": "on"}
     connection.execute(sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items())))
-    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_lock_key(dataset))))
-
-
-def _lock_key(dataset: str) -> int:
-    digest = hashlib.sha256(f"dpem ledger {dataset}".encode()).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+    key = int.from_bytes(hashlib.sha256(f"dpem ledger {dataset}".encode()).digest()[:8], "big", signed=True)
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))

@@ -20,7 +20,7 @@ from dpem.tables.blocks import columns, host, like, numpy_api
 
 #: Numbers read at a time: in memory about what a core's cache holds (with fewer, threads wait for each other between
 #: operations), elsewhere enough to keep a device busy.
-PIECE, DEVICE_PIECE = 3 * 2**16, 2**25
+PIECE, DEVICE_PIECE = 6 * 2**16, 2**25
 
 
 class Narrow(Protocol):

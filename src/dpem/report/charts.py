@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -25,15 +24,14 @@ DRAWN, COLUMNS = 40, 12
 _LETTERS = 36
 
 
-@dataclass(frozen=True)
-class PlotRow:
-    """One row of a dot plot: vertical lines by kind, marks of others, a bar, a dot or a filled part."""
+class PlotRow(NamedTuple):
+    """One row of a dot plot: vertical lines by kind, marks of the other components, a bar, a dot or a filled part."""
 
     name: str
     value: str
     interval: str = ""
     tip: str = ""
-    lines: tuple[tuple[str, str], ...] = ()
+    lines: Sequence[tuple[str, str]] = ()
     others: tuple[str, ...] = ()
     bar: tuple[str, str] | None = None
     dot: str = ""
@@ -41,51 +39,40 @@ class PlotRow:
     bounded: bool = False
 
 
-@dataclass(frozen=True)
-class DotPlot:
-    """Rows with their caption; ``axis`` has the positions of tick labels."""
+class DotPlot(NamedTuple):
+    """Rows in the table's units, each with its own scale, or ``standardised`` on one scale with ``axis``, the positions
+    of its tick labels.
+    """
 
-    units: str
-    label: str
-    words: str
-    caption: str
     rows: list[PlotRow]
-    axis: list[tuple[str, str]] = field(default_factory=list)
+    standardised: bool = False
+    axis: Sequence[tuple[str, str]] = ()
 
 
 def estimate_pictures(found: Estimates) -> list[DotPlot]:
-    """The estimates in their own units, and on one scale where the model names one."""
-    ones = found.scale is not None and bool((np.asarray(found.scale) == 1).all())
-    made = [] if ones else [_own_scales(found)]
-    return made if found.scale is None else [*made, _one_scale(found, found.scale)]
-
-
-def _own_scales(found: Estimates) -> DotPlot:
-    count, rows = min(len(found.names), DRAWN), []
-    for j, name in enumerate(shortened(found.names[:count])):
-        value, low, high = (float(np.nan_to_num(part[j])) for part in (found.value, found.low, found.high))
-        reach = 1.05 * (max(abs(low), abs(high), abs(value)) or 1.0)
-        rows.append(_estimate(found, j, name, _place(-reach, reach), [("zero", 0.0)], (value, low, high)))
-    caption = f"Each row has its own scale; the line in its middle is 0.{_more(found)}"
-    return DotPlot("units", "in the table’s units", _words(found, count), caption, rows)
-
-
-def _one_scale(found: Estimates, scale: Any) -> DotPlot:
+    """The first estimates in their own units, and on one scale where the model names one."""
     count = min(len(found.names), DRAWN)
-    value, low, high = (np.nan_to_num(p[:count]) * scale[:count] for p in (found.value, found.low, found.high))
-    limits = [] if found.limit is None else [-found.limit, found.limit]
-    bottom, top = min(*limits, low.min(), value.min(), 0.0), max(*limits, high.max(), value.max(), 0.0)
-    pad = 0.04 * (top - bottom) or 1.0
-    x, grid = _place(bottom - pad, top + pad), ticks(bottom - pad, top + pad)
-    lines = [*(("zero" if tick == 0 else "grid", tick) for tick in grid), *(("limit", limit) for limit in limits)]
-    each = zip(value.tolist(), low.tolist(), high.tolist(), strict=True)
     names = shortened(found.names[:count])
-    rows = [_estimate(found, j, names[j], x, lines, ends, float(scale[j])) for j, ends in enumerate(each)]
-    caption = f"All rows share one scale: {found.scaled}." if found.scaled else "All rows share one scale."
-    if limits:
-        caption += f" Dashed lines at ±{number(limits[1])}, as planned: {found.limit_is}."
-    axis = [(x(tick), number(tick) if tick else "0") for tick in grid]
-    return DotPlot("standardised", found.scaled, _words(found, count), caption + _more(found), rows, axis)
+    drawn = [np.nan_to_num(part[:count]) for part in (found.value, found.low, found.high)]
+    pictures = []
+    if found.scale is None or not bool((np.asarray(found.scale) == 1).all()):
+        rows = []
+        for j, (value, low, high) in enumerate(np.column_stack(drawn).tolist()):
+            reach = 1.05 * (max(abs(low), abs(high), abs(value)) or 1.0)
+            x = _place(-reach, reach)
+            rows.append(_estimate(found, j, names[j], x, [("zero", x(0.0))], (value, low, high)))
+        pictures.append(DotPlot(rows))
+    if found.scale is not None:
+        value, low, high = (part * found.scale[:count] for part in drawn)
+        limits = [] if found.limit is None else [-found.limit, found.limit]
+        bottom, top = min(*limits, low.min(), value.min(), 0.0), max(*limits, high.max(), value.max(), 0.0)
+        pad = 0.04 * (top - bottom) or 1.0
+        x, grid = _place(bottom - pad, top + pad), ticks(bottom - pad, top + pad)
+        lines = [("grid" if tick else "zero", x(tick)) for tick in grid] + [("limit", x(limit)) for limit in limits]
+        each = enumerate(zip(value.tolist(), low.tolist(), high.tolist(), strict=True))
+        rows = [_estimate(found, j, names[j], x, lines, ends, float(found.scale[j])) for j, ends in each]
+        pictures.append(DotPlot(rows, True, [(x(tick), number(tick) if tick else "0") for tick in grid]))
+    return pictures
 
 
 def _estimate(
@@ -93,17 +80,17 @@ def _estimate(
     j: int,
     name: str,
     x: Callable[[float], str],
-    lines: Sequence[tuple[str, float]],
+    lines: Sequence[tuple[str, str]],
     drawn: tuple[float, float, float],
     scale: float = 1.0,
 ) -> PlotRow:
     error = abs(scale) * float(found.error[j])
     value, low, high = (scale * float(part[j]) for part in (found.value, found.low, found.high))
-    shown = measured(value, error) if error > 0 else number(value)
-    ends = " to ".join(measured(end, error) for end in (low, high)) if error > 0 else ""
-    made = tuple((kind, x(at)) for kind, at in lines)
-    bar = (x(drawn[1]), x(drawn[2])) if error > 0 else None
-    return PlotRow(name, shown, ends, error_words(found, j), made, bar=bar, dot=x(drawn[0]))
+    if not error > 0:
+        return PlotRow(name, number(value), tip=error_words(found, j), lines=lines, dot=x(drawn[0]))
+    ends = f"{measured(low, error)} to {measured(high, error)}"
+    bar = (x(drawn[1]), x(drawn[2]))
+    return PlotRow(name, measured(value, error), ends, error_words(found, j), lines, bar=bar, dot=x(drawn[0]))
 
 
 def error_words(found: Estimates, j: int) -> str:
@@ -116,25 +103,14 @@ def error_words(found: Estimates, j: int) -> str:
     return f"{words}; of its variance {shares}" if shares else words
 
 
-def _words(found: Estimates, count: int) -> str:
-    return f"{count} {found.what}s with their intervals. The table below has every number."
-
-
-def _more(found: Estimates) -> str:
-    return f" The first {DRAWN} of {len(found.names):,} are drawn." if len(found.names) > DRAWN else ""
-
-
-@dataclass(frozen=True)
-class ScatterPlot:
-    """Dots with vertical bars beside the diagonal, in a square of side 100: (x, y, low, high, words) of each dot, and
-    the positions and labels of ticks, the same on both axes.
+class ScatterPlot(NamedTuple):
+    """Dots with vertical bars beside the diagonal, in a square of side 100: (x, y, low, high, words) of each dot, the
+    positions and labels of ticks, the same on both axes, and the names of the axes.
     """
 
-    words: str
     points: list[tuple[float, float, float, float, str]]
     ticks: list[tuple[float, str]]
-    horizontal: str
-    vertical: str
+    axes: tuple[str, str]
 
 
 def calibration_picture(found: Calibration) -> ScatterPlot:
@@ -153,9 +129,17 @@ def calibration_picture(found: Calibration) -> ScatterPlot:
         words = f"predicted {number(x)}, observed {measured(y, error)} ({measured(a, error)} to {measured(b, error)})"
         points.append((place(x), place(y), place(a), place(b), words))
     axis = [(place(tick), number(tick) if tick else "0") for tick in ticks(bottom, top)]
-    horizontal, vertical = found.words
-    words = f"The {vertical} against the {horizontal} in {len(points)} intervals. The table below has every number."
-    return ScatterPlot(words, points, axis, horizontal, vertical)
+    return ScatterPlot(points, axis, found.words)
+
+
+def components(profile: Profile) -> dict[str, object]:
+    """What a component is called ("component" or "class"), the picture of each, and the rows of a table of all."""
+    count = range(len(profile.labels))
+    return {
+        "unit": profile.labels[0].rpartition(" ")[0] or "component",
+        "pictures": [component_rows(profile, k) for k in count],
+        "rows": [(name, *(cell(profile, k, j) for k in count)) for j, name in enumerate(profile.columns)],
+    }
 
 
 def component_rows(profile: Profile, k: int) -> list[PlotRow]:
@@ -195,8 +179,7 @@ def most_different_columns(profile: Profile) -> list[int]:
     return sorted(np.argsort(-apart, kind="stable")[:COLUMNS].tolist())
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A part of the bar of the price."""
 
     kind: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dpem._extras import load
+from dpem._extras import on_first_use
 from dpem.tables.array import ArraySource
 from dpem.tables.base import ChunkedSource, Source
 from dpem.tables.progress import progress
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ArraySource", "BatchSource", "ChunkedSource", "DatasetSource", "Source", "progress", "read_table"]
 
-_LATER = {"BatchSource": "batches", "DatasetSource": "dataset", "read_table": "files"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return load(f"{__name__}.{_LATER[name]}", name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "dpem.tables.batches": ("BatchSource",),
+        "dpem.tables.dataset": ("DatasetSource",),
+        "dpem.tables.files": ("read_table",),
+    },
+)

@@ -120,13 +120,13 @@ class KeptRows:
     """
 
     def __init__(self, row_bytes: float) -> None:
-        self._row_bytes = row_bytes
+        self.row_bytes = row_bytes
         self._prepared: tuple[Hashable, list[Any]] = (None, [])
 
     def blocks(self, query: Any, count: int) -> list[Any] | None:
         """The prepared blocks (None where not yet), or None if public sizes say that none is kept."""
         key = getattr(query, "prepared_by", None)
-        if key is None or 8 * (query.schema.width + MORE) > self._row_bytes:
+        if key is None or 8 * (query.schema.width + MORE) > self.row_bytes:
             return None
         prepared = self._prepared  # read and replaced at once: another thread may use the same source
         if prepared[0] != key:
@@ -206,6 +206,46 @@ class StridedSource(ChunkedSource):
         for batch, every in zip(batches, self._every.split(parts), strict=True):
             batch._every = every
         return batches
+
+
+@np.errstate(all="ignore")
+def moved_and_scaled(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
+    """(x − mean) / scale. Whether it overflows depends on an entry, so nothing is said of it."""
+    return (rows - mean) / scale
+
+
+class ScaledSource(ChunkedSource):
+    """(x − mean) / scale of each row, chunk by chunk, with the responses as they are.
+
+    >>> from dpem.tables import ArraySource
+    >>> source = ScaledSource(ArraySource(np.array([[1.0], [3.0]])), mean=np.array([2.0]), scale=np.array([0.5]))
+    >>> next(source.chunks()).X.tolist()
+    [[-2.0], [2.0]]
+    """
+
+    def __init__(self, source: ChunkedSource, mean: FloatArray, scale: FloatArray) -> None:
+        self._source, self._mean, self._scale = source, mean, scale
+        self.order_may_depend_on_values = source.order_may_depend_on_values
+        self.n_features, self.has_response, self.dtype = source.n_features, source.has_response, source.dtype
+        self.feature_names, self.person_name = source.feature_names, source.person_name
+
+    def __repr__(self) -> str:
+        return f"ScaledSource({self._source!r})"
+
+    @property
+    def n_rows(self) -> int:
+        return self._source.n_rows
+
+    def people(self) -> Iterator[Any]:
+        yield from self._source.people()  # type: ignore[attr-defined]
+
+    def chunks(self) -> Iterator[Chunk]:
+        mean, scale = self._mean.astype(self.dtype), self._scale.astype(self.dtype)
+        for chunk in self._source.chunks():
+            yield Chunk(moved_and_scaled(chunk.X, mean, scale), chunk.y)
+
+    def split(self, parts: int) -> list[ScaledSource]:
+        return [ScaledSource(part, self._mean, self._scale) for part in self._source.split(parts)]
 
 
 def refuse_to_split(source: Source) -> None:

@@ -9,20 +9,20 @@ import numpy as np
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, StridedSource
-from dpem.tables.columns import Selection, rows_of, select
-from dpem.tables.frame import Frame
-from dpem.tables.kinds import is_frame
+from dpem.tables.base import CHUNK_ROWS
+from dpem.tables.blocks import is_frame
+from dpem.tables.columns import rows_of, select
+from dpem.tables.frame import ConvertingSource, Frame
 
 
-class BatchSource(StridedSource):
+class BatchSource(ConvertingSource):
     """Batches of rows: arrays X, pairs (X, y), or DataFrames (pandas, polars, Arrow).
 
     ``batches`` must start anew each time it is iterated: a list, or an object whose ``__iter__`` opens the data again.
     A generator can be read once only and is refused. Batches may have any length, also none, but the same columns and
-    kind throughout; float32 arrays stay float32, all other numbers become float64. ``columns``, ``target``, ``levels``
-    and ``person`` are about named columns, as in :class:`~dpem.tables.DatasetSource`; types of columns may differ from
-    batch to batch, since each entry is converted by itself.
+    kind throughout; rows are float32 if the first array is, else float64. ``columns``, ``target``, ``levels`` and
+    ``person`` are about named columns, as in :class:`~dpem.tables.DatasetSource`. Types may differ from batch to batch,
+    since each entry is converted by itself.
 
     Without ``n_rows`` the batches are read once to count them. A pass that has another number of rows is refused.
 
@@ -62,15 +62,27 @@ class BatchSource(StridedSource):
         self._batches = batches
         fixed = isinstance(batches, list | tuple) if fixed_order is None else fixed_order
         self.order_may_depend_on_values = not fixed
-        self._form = _Form(_first(batches), columns, target, levels, person, single=fixed)
-        self.n_features, self.has_response, self.dtype = self._form.width, self._form.has_response, self._form.dtype
-        self.feature_names = self._form.names if feature_names is None else list(feature_names)
+        first = next(iter(batches), None)
+        if first is None:
+            raise ArgumentError("batches", "hold no rows.")
+        self._named = is_frame(first)
+        if self._named:
+            table = Frame(first)
+            chosen = select(table.schema, columns, target, levels=levels, person=person)
+            self._select(chosen if fixed and not table.pandas else chosen.double())
+        elif any(given is not None for given in (columns, target, levels, person)):
+            raise ArgumentError("columns", "and target name columns of tables; batches of arrays are X or (X, y).")
+        else:
+            X, y = _pair(first)
+            self.n_features, self.has_response = X.shape[1], y is not None
+            self.dtype = np.dtype(np.float32 if fixed and X.dtype == np.float32 else np.float64)
+            if self.n_features == 0:
+                raise ValueError("a batch must have at least one column.")
+        if feature_names is not None:
+            self.feature_names = list(feature_names)
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise ArgumentError("feature_names", f"has {len(self.feature_names)} names for {self.n_features} columns.")
-        if (chosen := self._form.selection) is not None:
-            self.target_name, self.person_name = chosen.target, chosen.person
-            self.text_levels = dict(chosen.levels)
-        self._rows = n_rows if n_rows is not None else sum(chunk.X.shape[0] for chunk in map(self._form, batches))
+        self._rows = n_rows if n_rows is not None else sum(self._as_rows(batch).X.shape[0] for batch in batches)
         if self._rows == 0:
             raise ArgumentError("batches", "hold no rows.")
 
@@ -83,9 +95,9 @@ class BatchSource(StridedSource):
         for batch in self._batches:
             yield Frame(batch).column(self.person_name or "")
 
-    def chunks(self) -> Iterator[Chunk]:
+    def _converted(self) -> Iterator[Chunk]:
         begin = 0
-        for X, y in map(self._form, self._batches):
+        for X, y in map(self._as_rows, self._batches):
             begin, before = begin + X.shape[0], begin
             if begin > self._rows:
                 break
@@ -99,70 +111,23 @@ class BatchSource(StridedSource):
                 "batches", f"must hold {self._rows} rows on every pass, but this pass held another number."
             )
 
-
-class _Form:
-    """The kind, columns and dtype of the first batch and of every other; ``single`` keeps float32."""
-
-    def __init__(
-        self,
-        first: Any,
-        columns: Sequence[str] | None,
-        target: str | None,
-        levels: Mapping[str, Any] | None,
-        person: str | None,
-        *,
-        single: bool,
-    ) -> None:
-        self.selection: Selection | None = None
-        table = _named(first)
-        if table is not None:
-            chosen = select(table.schema, columns, target, levels=levels, person=person)
-            self.selection = chosen if single and not table.pandas else chosen.double()
-            self.width, self.dtype = len(chosen.features), self.selection.dtype
-            self.has_response = chosen.target is not None
-            return
-        if any(given is not None for given in (columns, target, levels, person)):
-            raise ArgumentError("columns", "and target name columns of tables; batches of arrays are X or (X, y).")
-        X, y = _pair(first)
-        self.width, self.has_response = X.shape[1], y is not None
-        self._came = np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-        self.dtype = self._came if single else np.dtype(np.float64)
-        if self.width == 0:
-            raise ValueError("a batch must have at least one column.")
-
-    @property
-    def names(self) -> list[str] | None:
-        return None if self.selection is None else list(self.selection.features)
-
-    def __call__(self, batch: Any) -> Chunk:
-        """The batch as rows, or a refusal: one sentence."""
-        table = _named(batch)
-        if (table is None) != (self.selection is None):
+    def _as_rows(self, batch: Any) -> Chunk:
+        """The batch as rows of the kind, columns and dtype of the first, or a refusal: one sentence."""
+        if is_frame(batch) != self._named:
             raise ArgumentError("batches", "must be of one kind: all arrays, all (X, y) pairs or all tables.")
-        if table is not None and self.selection is not None:
-            for name in self.selection.read:
+        if self._named:
+            table = Frame(batch)
+            for name in self._selection.read:
                 if name not in table.names:
                     raise ValueError(f"a batch lacks the column {name!r} that the first batch has.")
-            return rows_of(table.column, self.selection)
+            return rows_of(table.column, self._selection)
         X, y = _pair(batch)
-        if X.shape[1] != self.width:
-            raise ValueError(f"every batch must have the {self.width} columns of the first, got {X.shape[1]}.")
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"every batch must have the {self.n_features} columns of the first, got {X.shape[1]}.")
         if (y is not None) != self.has_response:
             raise ValueError("either every batch must have a response, (X, y), or none.")
-        if (X.dtype == np.float32) != (self._came == np.float32):
-            raise ArgumentError("batches", f"must have one dtype, but both {self._came} and {X.dtype} came.")
-        return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
-
-
-def _first(batches: Iterable[Any]) -> Any:
-    for first in batches:
-        return first
-    raise ArgumentError("batches", "hold no rows.")
-
-
-def _named(batch: Any) -> Frame | None:
-    """A table with named columns, if the batch is one."""
-    return Frame(batch) if is_frame(batch) else None
+        with np.errstate(all="ignore"):  # an entry may be too large for float32
+            return Chunk(X.astype(self.dtype, copy=False), None if y is None else y.astype(np.float64, copy=False))
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
@@ -173,7 +138,9 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(X, np.ndarray) or X.ndim != 2:
         kind = f"{X.ndim} dimension(s)" if isinstance(X, np.ndarray) else type(X).__name__
         raise ValueError(f"a batch must be a two-dimensional array X, a pair (X, y) or a table, got {kind}.")
-    y = None if y is None else np.asarray(y)
+    from dpem.tables.validation import numeric_array  # here, since it loads scikit-learn
+
+    X, y = numeric_array(X, "X"), None if y is None else numeric_array(y, "y")
     if y is not None and y.shape != (X.shape[0],):
         raise ArgumentError("y", f"of a batch must have one response for each row of X, got shape {y.shape}.")
     for name, values in (("X", X), ("y", y)):

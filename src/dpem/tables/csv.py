@@ -164,7 +164,7 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
 
 
 def _opened(path: Path, layout: TextFormat) -> Any:
-    """The file's bytes, decompressed, in UTF-8."""
+    """The file's bytes, decompressed, in UTF-8; what another encoding has no letter for is replaced."""
     ending = path.suffix.lower()
     plain = codecs.lookup(layout.encoding).name == "utf-8"
     if plain and ending != ".zip":
@@ -179,32 +179,10 @@ def _opened(path: Path, layout: TextFormat) -> Any:
     else:
         openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
         file = openers.get(ending, open)(path, "rb")
-    return file if plain else io.BufferedReader(_Recoded(file, layout.encoding))
-
-
-class _Recoded(io.RawIOBase):
-    """Bytes in another encoding as UTF-8; what it has no letter for is replaced."""
-
-    def __init__(self, file: Any, encoding: str) -> None:
-        self._file, self._rest = file, b""
-        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            found = self._file.read(1 << 20)
-            self._rest = self._decoder.decode(found, final=not found).encode("utf-8")
-            if not found:
-                break
-        part = self._rest[: len(buffer)]
-        buffer[: len(part)], self._rest = part, self._rest[len(part) :]
-        return len(part)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
+    if plain:
+        return file
+    with file:
+        return io.BytesIO(file.read().decode(layout.encoding, "replace").encode())
 
 
 def header(path: Path, layout: TextFormat) -> list[str]:
@@ -246,7 +224,7 @@ def _check(layout: TextFormat) -> None:
     if layout.thousands in (layout.sep, layout.decimal):
         raise ArgumentError("thousands", "must differ from sep and decimal.")
     try:
-        codecs.lookup(layout.encoding)
+        "".encode(layout.encoding)  # refuses codecs that are not of texts
     except (LookupError, TypeError):
         raise ArgumentError(
             "encoding", "must be the name of a text encoding, such as utf-8, cp1252 or latin-1."

@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 import sys
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any
 
 import dask
@@ -32,7 +34,6 @@ from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
 from dpem.tables.progress import advance
-from dpem.tables.scaled import moved_and_scaled
 
 
 class DaskSource:
@@ -55,8 +56,8 @@ class DaskSource:
 
     person_name: str | None = None
     _people: list[Any] | None = None
-    #: The DataFrame, how its entries are read, and the lengths of its blocks: a query may need few of its columns.
-    _frame: tuple[Any, Selection, Sequence[int]] | None = None
+    #: The rows, of which only these features need mean something; None where nothing can be left unread.
+    _narrow: Callable[[tuple[int, ...]], Any] | None = None
 
     def __init__(
         self,
@@ -89,11 +90,11 @@ class DaskSource:
         names = list(selection.features) if selection is not None and named else None
         self._keep(table, response, dtype, names, moved)
         if selection is not None and names is not None:
-            self._frame = X, selection, lengths[0]
+            self._narrow = lru_cache(maxsize=8)(partial(_features, X, selection, lengths[0]))
         self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
-        self.person_name = None if selection is None else person
-        if self.person_name is not None:
-            self._people = [delayed(tasks.column)(part, person) for part in _partitions(X)]
+        if selection is not None and person is not None:
+            parts = _partitions(X[[name for name in X.columns if str(name) == person]])
+            self.person_name, self._people = person, [delayed(tasks.column)(part, person) for part in parts]
 
     def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
         """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
@@ -107,22 +108,15 @@ class DaskSource:
 
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows: block sums added with compensation, by a tree in the blocks' order."""
-        X = self._reading(getattr(query, "reads", None))
-        partial = tasks.added(
-            tasks.computed(*tasks.query_graph(tasks.BlockQuery(query, self.n_features, self.dtype), X, self._y))
-        )
-        if partial is None:
+        reads, X = getattr(query, "reads", None), self._X
+        if self._narrow is not None and reads is not None and 0 < len(reads) < self.n_features:
+            X = self._narrow(tuple(map(int, reads)))
+        graph = tasks.query_graph(tasks.BlockQuery(query, self.n_features, self.dtype), X, self._y)
+        total = tasks.added(tasks.computed(*graph))
+        if total is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
-        return np.asarray(partial.value)
-
-    def _reading(self, reads: Sequence[int] | None) -> Any:
-        """The rows, of which only these columns need mean something: of a DataFrame the others are left unread."""
-        if self._frame is None or reads is None or not 0 < len(reads) < self.n_features:
-            return self._X
-        frame, selection, lengths = self._frame
-        parts = _partitions(frame[[selection.features[int(j)] for j in reads]])
-        return _joined(parts, lengths, selection.dtype, tasks.numbers, selection, frozenset(map(int, reads)))
+        return np.asarray(total.value)
 
     def slack(self, query: Query) -> float:
         """As for an array in memory: blocks are read in the same chunks, and the lemma allows for any tree."""
@@ -131,25 +125,29 @@ class DaskSource:
     def split(self, parts: int) -> list[DaskSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … of the whole table, as with an array in memory."""
         batches = (slice(t, None, parts) for t in range(parts))
-        return [self._with(self._X[rows], None if self._y is None else self._y[rows]) for rows in batches]
+        return [self._with(itemgetter(rows), None if self._y is None else self._y[rows]) for rows in batches]
 
     def scaled(self, mean: FloatArray, scale: FloatArray) -> DaskSource:
         """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
         parts = (mean.astype(self.dtype), scale.astype(self.dtype))
-        return self._with(self._X.map_blocks(_scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+        source = self._with(lambda X: X.map_blocks(tasks.scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+        source.person_name, source._people = self.person_name, self._people
+        return source
 
     def limited(self, person: str, most: int) -> DaskSource:
         """The first ``most`` rows of each person. What comes here of each block is a hash of each of its persons with a
         count, and what goes back are the persons of whom it has too many; see :mod:`dpem.tables.persons`.
         """
-        X, people, names = self._X, self._people, self.feature_names
+        people, names, features = self._people, self.feature_names, list(range(self.n_features))
         if people is None:
-            known = names or [f"x{j}" for j in range(self.n_features)]
+            known = names or [f"x{j}" for j in features]
             if person not in known:
                 raise ArgumentError("person", f"must be a column of X, but there is no {person!r}.")
             place = known.index(person)
+            X = self._X if self._narrow is None else self._narrow((place,))
             people = [block[:, place] for block in X.to_delayed()[:, 0]]
-            X, names = X[:, [j for j in range(len(known)) if j != place]], names and [n for n in names if n != person]
+            names = names and [name for name in names if name != person]
+            features.remove(place)
         secret, counts, blocks = new_secret(), Counts(), []
         for who, rows in tasks.computed(*(delayed(tasks.tallied)(part, secret) for part in people)):
             allowed = np.maximum(most - counts.add(who, rows), 0)
@@ -157,24 +155,24 @@ class DaskSource:
             blocks.append((who[over], allowed[over], int(np.minimum(rows, allowed).sum())))
         kept = [delayed(tasks.kept_rows)(part, secret, *own[:2]) for part, own in zip(people, blocks, strict=True)]
 
-        def taken(collection: Any, width: tuple[int, ...], dtype: Any) -> Any:
+        def taken(collection: Any, width: tuple[int, ...] = ()) -> Any:
             parts = zip(np.ravel(collection.to_delayed()), kept, blocks, strict=True)
-            return da.concatenate([da.from_delayed(part[rows], (own[2], *width), dtype) for part, rows, own in parts])
+            kind = collection.dtype
+            return da.concatenate([da.from_delayed(part[rows], (own[2], *width), kind) for part, rows, own in parts])
 
-        y = None if self._y is None else taken(self._y, (), np.float64)
-        source = self._with(taken(X, (X.shape[1],), X.dtype), y)
+        y = None if self._y is None else taken(self._y)
+        source = self._with(lambda X: taken(X[:, features], (len(features),)), y, features)
         source.feature_names = names
         return source
 
-    def _with(self, X: Any, y: Any) -> DaskSource:
-        source = object.__new__(type(self))
-        source._keep(X, y, self.dtype, self.feature_names, self.order_may_depend_on_values)
+    def _with(self, change: Callable[[Any], Any], y: Any, features: Sequence[int] | None = None) -> DaskSource:
+        """The source of other rows made of these, and of their features, if not of all."""
+        source, narrow = object.__new__(type(self)), self._narrow
+        source._keep(change(self._X), y, self.dtype, self.feature_names, self.order_may_depend_on_values)
+        if narrow is not None:
+            places = range(self.n_features) if features is None else features
+            source._narrow = lru_cache(maxsize=8)(lambda reads: change(narrow(tuple(places[j] for j in reads))))
         return source
-
-
-@np.errstate(all="ignore")
-def _scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
-    return moved_and_scaled(block.astype(dtype), mean, scale)
 
 
 # --- What a table must be: refused before anything is read ------------------------------------------------------------
@@ -262,7 +260,8 @@ def _lengths(collection: Any) -> list[Any]:
     """Rows of each block, or what will count them."""
     if isinstance(collection, da.Array) and not math.isnan(collection.shape[0]):
         return list(collection.chunks[0])
-    return [delayed(len)(block) for block in _partitions(collection)]
+    part = collection[list(collection.columns[:1])] if _is_frame(collection, "DataFrame") else collection
+    return [delayed(len)(block) for block in _partitions(part)]
 
 
 def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: Any = None) -> Any:
@@ -272,6 +271,12 @@ def _as_array(collection: Any, lengths: Sequence[int], dtype: np.dtype, rule: An
         return da.Array(collection.dask, collection.name, chunks, dtype=collection.dtype)
     read = tasks.numbers if _is_frame(collection, "DataFrame") else tasks.responses
     return _joined(_partitions(collection), lengths, dtype, read, rule)
+
+
+def _features(frame: Any, selection: Selection, lengths: Sequence[int], reads: tuple[int, ...]) -> Any:
+    """A DataFrame's rows as an array in which only these features mean something; the others are left unread."""
+    parts = _partitions(frame[[selection.features[j] for j in reads]])
+    return _joined(parts, lengths, selection.dtype, tasks.numbers, selection, frozenset(reads))
 
 
 def _partitions(collection: Any) -> list[Delayed]:

@@ -22,9 +22,9 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from dpem._threads import at_most
-from dpem.query import Query
+from dpem.query import FloatArray, Query
 from dpem.tables.array import ArraySource
-from dpem.tables.base import Partial
+from dpem.tables.base import Partial, moved_and_scaled
 from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import Levels, converted
 from dpem.tables.frame import Frame, column_of
@@ -106,9 +106,16 @@ def responses(part: Any, levels: Levels | None) -> Any:
 
 
 @naming_only_the_type
+@np.errstate(all="ignore")
+def scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
+    """(x − mean) / scale of a block's rows."""
+    return moved_and_scaled(_as_floats(block, dtype), mean, scale)
+
+
+@naming_only_the_type
 def column(part: Any, name: str) -> Any:
     """A column of a partition of a DataFrame."""
-    return column_of(part[name])
+    return Frame(part).column(name)
 
 
 @naming_only_the_type
@@ -124,11 +131,11 @@ def kept_rows(people: Any, secret: bytes, who: Any, most: Any) -> Any:
 
 
 def _as_floats(values: Any, dtype: np.dtype) -> Any:
-    try:
-        return np.asarray(values, dtype)
-    except (TypeError, ValueError):
-        pass
-    raise BadBlock("a block of X or y holds what is not a number.")
+    """A block as floats: entry by entry if it holds other things than its collection declared."""
+    values = np.asarray(values)
+    if values.dtype.kind in "fiub":
+        return values.astype(dtype, copy=False)
+    return converted(values.astype(object).ravel(), None, dtype).reshape(values.shape)
 
 
 def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:

@@ -69,7 +69,7 @@ class DatasetSource(ConvertingSource):
         selection = select(dataset.schema, columns, target, **chosen)
         self.order_may_depend_on_values = any(map(_moves_rows, fragments))
         self._select(selection.double() if self.order_may_depend_on_values else selection)  # see slack
-        self._files = [_File(fragment, dataset.schema, self._selection) for fragment in fragments]
+        self._files = [_File(fragment, self._selection) for fragment in fragments]
         if columns is None and not exclude:
             for file in self._files:
                 file.refuse_other_columns(dataset.schema)
@@ -108,7 +108,7 @@ class DatasetSource(ConvertingSource):
 class _File:
     """One file of a table (Arrow's fragment), with what is expected of it on every pass."""
 
-    def __init__(self, fragment: ds.Fragment, schema: pa.Schema, selection: Selection) -> None:
+    def __init__(self, fragment: ds.Fragment, selection: Selection) -> None:
         self.fragment, self._selection = fragment, selection
         self.name = without_values(str(getattr(fragment, "path", "the dataset")))
         self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
@@ -124,16 +124,9 @@ class _File:
                 raise OSError("a row group of negative length")
             self.n_rows = sum(rows for _, rows in self.row_groups) if self.is_parquet else fragment.count_rows()
             self._stamp = self._stamp_now()
-        for name in selection.names:
-            if name not in self._constant:
-                self._check_column(name, stored, schema)
-
-    def _check_column(self, name: str, stored: pa.Schema, schema: pa.Schema) -> None:
-        if stored.get_field_index(name) < 0:
-            raise ValueError(f"{self.name} lacks the column {name!r} that the table's first file has.")
-        kind, expected = stored.field(name).type, schema.field(name).type
-        if kind != expected:
-            raise ValueError(f"column {name!r} is {kind} in {self.name}, but {expected} in the table's first file.")
+        for name in selection.read:
+            if name not in keys and stored.get_field_index(name) < 0:
+                raise ValueError(f"{self.name} lacks the column {name!r} that the table's first file has.")
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
         """Where all columns are wanted, refuse one that the table's first file lacks."""

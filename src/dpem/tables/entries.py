@@ -177,6 +177,8 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
 
     column = decoded(column)
     wanted = pa.float32() if dtype == np.float32 else pa.float64()
+    if pa.types.is_decimal(column.type):  # as texts: Arrow's own conversion makes 0.30000000000000004 of 0.3
+        column = column.cast(pa.string())
     if is_text(column.type):
         column = _spelled(column)
     elif pa.types.is_boolean(column.type):
@@ -283,4 +285,6 @@ def is_missing(entry: Any) -> bool:
         return entry in MISSING
     if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(entry, kinds.Real | Decimal) and math.isnan(number(entry))
+    if isinstance(entry, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(entry))
+    return isinstance(entry, kinds.Complex | Decimal) and not entry.imag and math.isnan(number(entry))

@@ -19,6 +19,8 @@ from dpem.tables.columns import Selection, rows_of
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
+#: Whole numbers that Arrow does not have; polars infers them from one large entry.
+_LONG = (nw.Int128, nw.UInt128)
 
 
 class Frame:
@@ -29,7 +31,7 @@ class Frame:
     (['age'], 2, DataType(int64))
     """
 
-    #: What :func:`~dpem.tables.kinds.is_frame` looks for.
+    #: What :func:`~dpem.tables.blocks.is_frame` looks for.
     is_frame = True
 
     def __init__(self, X: Any) -> None:
@@ -188,13 +190,15 @@ def column_of(series: Any) -> Any:
     if hasattr(series, "sparse"):
         series = series.sparse.to_dense()
     column = series if isinstance(series, nw.Series) else nw.from_native(series, series_only=True)
+    if column.dtype == nw.Object:  # polars would hand over pointers
+        entries = np.empty(len(column), dtype=object)
+        for place, entry in enumerate(column):
+            entries[place] = entry
+        return entries
     try:
-        return column.to_arrow()
+        return (column.cast(nw.Float64) if column.dtype in _LONG else column).to_arrow()
     except (pa.ArrowException, TypeError, NotImplementedError):
-        pass
-    if column.dtype == nw.Object:
-        return np.array(column.to_list(), dtype=object)
-    return pa.array([None] * len(column), pa.binary())  # of a type that holds no numbers: refused by it
+        return pa.array([None] * len(column), pa.binary())  # of a type that holds no numbers: refused by it
 
 
 def _eager(X: Any) -> Any:

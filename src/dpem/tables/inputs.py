@@ -19,10 +19,10 @@ from sklearn.utils.validation import validate_data
 from dpem._extras import needed_by
 from dpem._validation import ArgumentError
 from dpem.tables import ArraySource, Source
+from dpem.tables.array import DeviceSource
+from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_series, is_source
 from dpem.tables.bounds import listed
-from dpem.tables.device import DeviceSource
 from dpem.tables.entries import Levels, checked_levels, converted
-from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_series, is_source
 from dpem.tables.persons import limited
 from dpem.tables.sparse import SparseSource
 from dpem.tables.validation import numeric_array, table_and_response

@@ -15,13 +15,13 @@ from sklearn.utils.validation import check_array, validate_data
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 from dpem.tables import ChunkedSource
+from dpem.tables.array import DeviceSource
+from dpem.tables.base import ScaledSource, moved_and_scaled
+from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_source
 from dpem.tables.blocks import pieces as dense_pieces
 from dpem.tables.bounds import listed, other_columns
-from dpem.tables.device import DeviceSource
 from dpem.tables.entries import Levels, checked_levels
 from dpem.tables.inputs import device_arrays, frame_of, frame_source, refuse_path
-from dpem.tables.kinds import is_dask, is_frame, is_on_device, is_source
-from dpem.tables.scaled import ScaledSource, moved_and_scaled
 from dpem.tables.sparse import SparseSource
 from dpem.tables.validation import numeric_array, quoting_no_entry, table_and_response
 

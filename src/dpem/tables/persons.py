@@ -38,7 +38,7 @@ from scipy import sparse
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
-from dpem.tables.base import ChunkedSource, StridedSource
+from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
 from dpem.tables.entries import decoded, is_missing, is_text
 
@@ -210,6 +210,7 @@ class PersonSource(StridedSource):
             raise ArgumentError("person", "must have one entry for each row.")
         self._all, self._n = len(kept), int(kept.sum())
         self._kept = np.packbits(kept)
+        self._prepared: dict[int, KeptRows] = {}
         self.order_may_depend_on_values = source.order_may_depend_on_values
         self.n_features, self.has_response, self.dtype = source.n_features, source.has_response, source.dtype
         self.feature_names = source.feature_names
@@ -238,7 +239,16 @@ class PersonSource(StridedSource):
                     X = _taken(X, np.delete(np.arange(X.shape[1]), self._column), 1)
                 if len(rows) < length:
                     X, y = _taken(X, rows, 0), None if y is None else _taken(y, rows, 0)
-                yield Chunk(X, y)
+                part = Chunk(X, y)
+                if isinstance(chunk, KeptChunk):  # these rows are the same on every pass, too
+                    part = KeptChunk.of(part, self._prepared.setdefault(begin, KeptRows(chunk.kept.row_bytes)))
+                yield part
+
+    def split(self, parts: int) -> list[PersonSource]:
+        batches = super().split(parts)
+        for batch in batches:
+            batch._prepared = {}
+        return batches
 
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
         """Columns that a query does not read are not read here either."""

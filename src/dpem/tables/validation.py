@@ -53,11 +53,11 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
     >>> numeric_array([[1, "2"], [3.5, [4.0]]], "X").tolist()
     [[1.0, 2.0], [3.5, nan]]
     """
-    if sparse.issparse(values) or (hasattr(values, "__array__") and not isinstance(values, np.ndarray)):
+    if sparse.issparse(values):
         return values
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, numeric_array(values.data, name, levels))
-    array = values if isinstance(values, np.ndarray) else _listed(values, name)
+    array = np.asarray(values) if hasattr(values, "__array__") else _listed(values, name)
     texts = levels is not None and levels.texts
     if array.dtype.kind in "OU" or (texts and array.dtype.kind in "biuf"):
         entries = array.ravel().astype(object)

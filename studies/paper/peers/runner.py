@@ -27,7 +27,7 @@ class Peer(NamedTuple):
     sources: tuple[tuple[str, str], ...] = ()
 
 
-#: torch from a plain package index brings CUDA libraries of several GB, which are not used; where pip is told of an
+#: torch from a plain package index brings CUDA libraries of several GB, which are not used; where pip knows an
 #: index with CPU builds (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), the same pin installs one of those.
 PEERS = (
     Peer(
@@ -60,10 +60,10 @@ def environment(peer: Peer, folder: Path) -> Path:
 
 
 def run(python: Path, script: Path, job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Hand a job to a script and read what it answers; files go through ``folder``."""
-    question, answer = folder / f"{script.stem}.job.json", folder / f"{script.stem}.out.json"
-    question.write_text(json.dumps(job))
-    _call([str(python), str(script), str(question), str(answer)], f"{script.name} on {job['problem']}")
+    """Hand a job to a script and read its answer; files go through ``folder``."""
+    task, answer = folder / f"{script.stem}.job.json", folder / f"{script.stem}.out.json"
+    task.write_text(json.dumps(job))
+    _call([str(python), str(script), str(task), str(answer)], f"{script.name} on {job['problem']}")
     out: dict[str, Any] = json.loads(answer.read_text())
     return out
 

@@ -122,11 +122,9 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
         alone += (f"the estimator refuses to fit in {refused} of {len(settings)} settings, because it predicts that a "
                   "private start would fail at this n")  # fmt: skip
     sentences = [
-        f"With the noise it states, N₀ = log n and T = √log n, the paper's method ends at a mean error of "
-        f"{span(means(PRINTED))} as printed and "
-        f"{span(means(CORRECTED))} corrected, from a start whose error is {DISTANCE:g}: {above} of {len(paper)} are "
-        f"above 1, the error of answering zero. The noise of its last release alone has a root mean square norm of "
-        f"{span(floors)}, whatever the data and the weight.",
+        f"The paper's method starts at an error of {DISTANCE:g} and ends at {span(means(PRINTED))} as printed and "
+        f"{span(means(CORRECTED))} corrected (means), above 1 in {above} of {len(paper)} cases. Noise alone: "
+        f"{span(floors)}.",
         f"The improved method ends at {span(means(IMPROVED_START))} from the same start; {alone}; non-private EM "
         f"ends at {span(means(REFERENCE))}.",
     ]

@@ -35,7 +35,7 @@ def part(name: str, results: Path, page: Path) -> str:
     verdict = experiment.judge(found)
     beside = Path(os.path.relpath(results, page.parent)).as_posix()
     reps = found.reps(experiment.settings)
-    source = f"`{command(name, reps)}`, {reps} repetitions: `results/{name}.md`, [CSV]({beside}/{name}.csv)."
+    source = f"`{command(name, reps)}`: `results/{name}.md`, [CSV]({beside}/{name}.csv)."
     picture = f"![{experiment.title}]({beside}/{name}.png)"
     return "\n" + "\n\n".join([verdict.sentences[0], source, picture]) + "\n"
 

@@ -111,12 +111,11 @@ def judge(results: Results) -> Verdict:
 
     above = sum(error > DISTANCE for error in means(CORRECTED))
     sentences = (
-        f"The paper's order (its method before Wang et al.) depends on two choices that it does not state. With N₀ = "
-        f"log n and T = √log n its corrected algorithm ({span(means(CORRECTED))}) has the smaller mean error in "
+        f"Which method is better depends on these choices. With N₀ = log n and T = √log n the paper's corrected "
+        f"algorithm ({span(means(CORRECTED))}; as printed {span(means(PRINTED))}) has the smaller mean error in "
         f"{better(CORRECTED, WANG_OWN)} settings against Wang et al. at their own scale ({span(means(WANG_OWN))}), and "
-        f"in {better(CORRECTED, WANG)} against Wang et al. at the scale that balances their bound with the noise "
-        f"({span(means(WANG))}). With N₀ = 3 and T = 1.5 ({span(means(KINDER))}) it has the smaller one in "
-        f"{better(KINDER, WANG_OWN)} and {better(KINDER, WANG)}. As printed it reaches {span(means(PRINTED))}.",
+        f"in {better(CORRECTED, WANG)} at the balanced scale ({span(means(WANG))}). With N₀ = 3 and T = 1.5 "
+        f"({span(means(KINDER))}) it does in {better(KINDER, WANG_OWN)} and {better(KINDER, WANG)}.",
         f"With N₀ = log n and T = √log n the corrected algorithm ends further from the truth than its start "
         f"({DISTANCE:g}) in {above} of {len(SETTINGS)} settings, at {ratio(CORRECTED)} times the error of non-private "
         f"EM; with N₀ = 3 and T = 1.5 at {ratio(KINDER)} times. The improved method is at {ratio(IMPROVED_START)} "

@@ -110,8 +110,8 @@ def judge(results: Results) -> Verdict:
         return ", ".join(f"{e:.3f} (Figure {name})" for e, name in zip(errors, ("1", "S1", "2"), strict=True))
 
     sentences = (
-        f"At the prescribed orders of N₀ and T, {answer}: the error begins at {DISTANCE:g} and, with the stated noise, "
-        f"ends at {span(prescribed_errors)} in the base settings of the three figures.",
+        f"At the prescribed orders of N₀ and T, {answer}: the error begins at {DISTANCE:g} and ends at "
+        f"{span(prescribed_errors)} in the base settings of the three figures.",
         f"Tuned over T and N₀ with the truth in hand, the smallest mean error is {each(e for e, _, _ in tuned)}, and "
         f"with more than one iteration {each(several)}, against {DISTANCE:g} at the start. The stated noise grows in "
         "proportion to N₀·T (N₀·T² for the regressions), so every further iteration adds to it.",

@@ -1,5 +1,5 @@
 """How the pictures look: one colour per method everywhere (Okabe and Ito's palette, which colour-blind readers can
-tell apart), a logarithmic error axis, a grey line at error 1, one standard deviation as a band.
+distinguish), a logarithmic error axis, a grey line at error 1, one standard deviation as a band.
 """
 
 from __future__ import annotations

@@ -118,12 +118,11 @@ def judge(results: Results) -> Verdict:
     out_of_reach = sum(
         min(own) > theirs + 0.005 for *own, theirs in zip(means(PRINTED), means(CORRECTED), published, strict=True)
     )
-    answer = f"With the stated noise {out_of_reach} of {len(SETTINGS)} published rates are out of reach."
+    answer = f"Of the published rates {out_of_reach} of {len(SETTINGS)} are out of reach."
     sentences = (
-        f"Published are rates of {span(published)}; with the stated noise and {BATCHES} batches (six rows in each) the "
-        f"paper's algorithm reaches {span(means(PRINTED))} as printed and {span(means(CORRECTED))} corrected, where a "
-        f"random direction, without any data, reaches {span(means(RANDOM))} and the start vector itself "
-        f"{span(means(START))}. {answer}",
+        f"Published are rates of {span(published)}. With the stated noise and {BATCHES} batches of six rows the "
+        f"paper's algorithm reaches {span(means(PRINTED))} as printed and {span(means(CORRECTED))} corrected; a random "
+        f"direction reaches {span(means(RANDOM))}, the start vector {span(means(START))}. {answer}",
         f"The improved method reaches {span(means(IMPROVED_START))} from the same start, the published rate or better "
         f"in {beaten} of {len(SETTINGS)} cells (to two digits), and {span(means(IMPROVED))} from none; non-private EM "
         f"reaches {span(means(REFERENCE))}, published {span(PUBLISHED_REFERENCE.values())}.",

@@ -6,18 +6,9 @@ the real rows for the score there (:class:`ScoreQuery`). All of it but the queri
 """
 
 from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, Family, best_of, em
+from dpem.fitting.surrogate.errors import error_roots, share_apart, share_moved, share_unstable
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
-from dpem.fitting.surrogate.scores import (
-    ScoreQuery,
-    efficient,
-    error_roots,
-    information,
-    regrouped,
-    score_query,
-    share_apart,
-    share_moved,
-    whitener,
-)
+from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
 
 __all__ = [
     "Answer",
@@ -29,13 +20,12 @@ __all__ = [
     "Surrogate",
     "best_of",
     "combined_noise",
-    "efficient",
     "em",
     "error_roots",
     "information",
-    "regrouped",
     "score_query",
     "share_apart",
     "share_moved",
+    "share_unstable",
     "whitener",
 ]

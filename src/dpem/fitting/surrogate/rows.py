@@ -19,11 +19,11 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from numpy.typing import DTypeLike
+from sklearn.utils.extmath import randomized_svd
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of
 from dpem.query import Array, FloatArray, Namespace
@@ -34,26 +34,23 @@ Theta = TypeVar("Theta")
 class RowQuery(Protocol):
     """A query that also says what each row contributes."""
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def each(self, xp: Namespace, x: Array) -> Array:
         """Clipped contributions, row by row (m × p)."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The noisy mean of a query and the standard deviation of its noise, one for all entries or one each."""
 
     query: RowQuery
     mean: FloatArray
     noise: FloatArray | float
 
-    def features(self, x: FloatArray, y: FloatArray | None, dtype: DTypeLike = float) -> FloatArray:
-        """What rows contribute, in units of the noise."""
-        found = np.asarray(self.query.each(numpy_api, x, y))
-        return np.asarray(np.divide(found, self.noise, out=np.empty(found.shape, dtype), casting="same_kind"))
 
-    @property
-    def value(self) -> FloatArray:
-        return np.asarray(self.mean / self.noise)
+class Features(NamedTuple):
+    """What each row contributes to some queries (m × p), and their answers (p), in units of the noise."""
+
+    rows: FloatArray
+    answer: FloatArray
 
 
 @dataclass(frozen=True)
@@ -68,76 +65,74 @@ class Block:
     answers: tuple[Answer, ...] = ()
     single: bool = False
 
+    def features(self, x: FloatArray, base: FloatArray) -> Features:
+        found = Features(np.zeros((len(x), 0)), np.zeros(0))
+        for answer in self.answers:
+            found = self.extended(found, answer, x, base)
+        return found
+
+    def extended(self, known: Features, answer: Answer, x: FloatArray, base: FloatArray) -> Features:
+        """The features with those of one more answer. Where there are many they are reduced."""
+        each = np.asarray(answer.query.each(numpy_api, x))
+        own = np.empty(each.shape, np.float32 if self.single else float)
+        np.divide(each, answer.noise, out=own, casting="same_kind")
+        rows = np.hstack([known.rows, own]) if known.rows.size else own
+        found = Features(rows, np.concatenate([known.answer, answer.mean / answer.noise]))
+        if rows.shape[1] > 2 * self.components:
+            found, _ = principal(found, base, self.components)
+        return found
+
+    def tilted(self, base: FloatArray, features: Features) -> FloatArray:
+        """The weights that agree with the answers."""
+        if not self.answers:
+            return base
+        features, variances = principal(features, base, self.components)
+        return tilt(base, features, evidence_kappa(features.answer, variances, self.low, self.high))[0]
+
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Rows with base weights, and blocks of answers that tilt them one after the other: the weights after one block are
-    the base of the next.
+    """Rows, and blocks of answers that tilt their weights one after the other: the weights after one block are the base
+    of the next. ``base`` and ``features`` are those of the last block.
     """
 
     x: FloatArray
-    y: FloatArray | None
     base: FloatArray
     blocks: tuple[Block, ...] = ()
-    _known: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    features: Features = field(default=Features(np.zeros((0, 0)), np.zeros(0)), repr=False, compare=False)
 
     @classmethod
-    def of(cls, x: FloatArray, y: FloatArray | None, base: FloatArray, blocks: Iterable[Block]) -> Surrogate:
+    def of(cls, x: FloatArray, base: FloatArray, blocks: Iterable[Block] = ()) -> Surrogate:
         """The surrogate of rows with base weights of any sum."""
-        return cls(x, y, np.asarray(base) / np.sum(base), tuple(blocks))
+        found = cls(x, np.asarray(base) / np.sum(base))
+        for block in blocks:
+            weights = found.weights
+            found = cls(x, weights, (*found.blocks, block), block.features(x, weights))
+        return found
 
-    def add(self, block: int, query: RowQuery, mean: FloatArray, noise: FloatArray | float) -> Surrogate:
-        """The surrogate that agrees with one more answer, of the block of that number."""
-        old = self.blocks[block]
-        new = replace(old, answers=(*old.answers, Answer(query, mean, np.maximum(noise, 1e-12))))
-        blocks = (*self.blocks[:block], new, *self.blocks[block + 1 :])
-        return replace(self, blocks=blocks, _known=dict(self._known))  # features of earlier answers are kept
+    def add(self, query: RowQuery, mean: FloatArray, noise: FloatArray | float) -> Surrogate:
+        """The surrogate that agrees with one more answer, of the last block."""
+        last, answer = self.blocks[-1], Answer(query, mean, np.maximum(noise, 1e-12))
+        block = replace(last, answers=(*last.answers, answer))
+        features = block.extended(self.features, answer, self.x, self.base)
+        return replace(self, blocks=(*self.blocks[:-1], block), features=features)
 
-    def redrawn(self, x: FloatArray, y: FloatArray | None, base: FloatArray) -> Surrogate:
+    def redrawn(self, x: FloatArray, base: FloatArray) -> Surrogate:
         """The same answers on other rows."""
-        return Surrogate.of(x, y, base, self.blocks)
+        return Surrogate.of(x, base, self.blocks)
 
     @cached_property
     def weights(self) -> FloatArray:
         """The tilted weights; they add up to 1."""
-        weights = self.base
-        for number, block in enumerate(self.blocks):
-            if not block.answers:
-                continue
-            so_far = tuple(len(own.answers) for own in self.blocks[: number + 1])
-            if so_far not in self._known:
-                features, answer = self._features(number, block)
-                features, answer, variances = principal(features, answer, weights, block.components)
-                kappa = evidence_kappa(answer, variances, block.low, block.high)
-                self._known[so_far], _ = tilt(weights, features, answer, kappa)
-            weights = self._known[so_far]
-        return weights
+        return self.blocks[-1].tilted(self.base, self.features) if self.blocks else self.base
 
     @property
     def log_evidence(self) -> float:
-        """The log-density of the first block's answers under the base weights, up to a constant."""
-        block = self.blocks[0]
-        features, answer = self._features(0, block)
-        _, answer, variances = principal(features, answer, self.base, block.components)
-        return log_evidence(answer, variances, evidence_kappa(answer, variances, block.low, block.high))
-
-    def _features(self, number: int, block: Block) -> tuple[FloatArray, FloatArray]:
-        """Features and answers of a block. Where there are many, those so far are reduced before more are added."""
-        features, answer = np.zeros((len(self.x), 0)), np.zeros(0)
-        first = 0
-        for count in range(len(block.answers), 0, -1):
-            if ("features", number, count) in self._known:
-                features, answer = self._known["features", number, count]
-                first = count
-                break
-        for count, own in enumerate(block.answers[first:], first + 1):
-            new = own.features(self.x, self.y, np.float32 if block.single else float)
-            features = np.hstack([features, new]) if features.size else new
-            answer = np.concatenate([answer, own.value])
-            if features.shape[1] > 2 * block.components:
-                features, answer, _ = principal(features, answer, self.base, block.components)
-            self._known["features", number, count] = features, answer
-        return features, answer
+        """The log-density of the last block's answers under its base weights, up to a constant."""
+        last = self.blocks[-1]
+        features, variances = principal(self.features, self.base, last.components)
+        kappa = evidence_kappa(features.answer, variances, last.low, last.high)
+        return log_evidence(features.answer, variances, kappa)
 
     @property
     def effective_share(self) -> float:
@@ -146,7 +141,7 @@ class Surrogate:
 
     def expect(self, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
         """Weighted statistics at θ, for :func:`~dpem.fitting.surrogate.em.em`."""
-        return family.expectation(self.x, self.y, self.weights)
+        return family.expectation(self.x, self.weights)
 
     def fit(
         self,
@@ -166,17 +161,16 @@ class Surrogate:
         given, expect = list(starts), self.expect(family)
         found = best_of(family, given, expect, **options)
         if restarts and rng is not None:
-            random = [family.random_start(self.x, self.y, self.weights, rng) for _ in range(restarts)]
+            random = [family.random_start(self.x, self.weights, rng) for _ in range(restarts)]
             found += best_of(family, random, expect, **options)
         preferred = found[0] if given else None
         return sorted(found, key=lambda own: margin * (own is not preferred) - own.log_likelihood)
 
-    def resampled(self, m: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
+    def resampled(self, m: int, rng: np.random.Generator) -> FloatArray:
         """m rows drawn by their weights, systematically: none comes in much more or less often than its weight says."""
         ends = np.cumsum(self.weights)
         at = np.searchsorted(ends / ends[-1], (np.arange(m) + rng.random()) / m)
-        rows = np.minimum(at, len(self.x) - 1)
-        return self.x[rows], None if self.y is None else self.y[rows]
+        return np.asarray(self.x[np.minimum(at, len(self.x) - 1)])
 
 
 def combined_noise(noises: Iterable[float]) -> float:
@@ -184,38 +178,25 @@ def combined_noise(noises: Iterable[float]) -> float:
     return 1 / math.sqrt(math.fsum(1 / noise**2 for noise in noises))
 
 
-def principal(
-    features: FloatArray, answer: FloatArray, weights: FloatArray, most: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def principal(features: Features, weights: FloatArray, most: int) -> tuple[Features, FloatArray]:
     """Features and answer turned to the ``most`` principal components under the weights and centred there, and the
     components' variances. A rotation leaves independent unit noise what it is.
     """
-    root = np.sqrt(weights)[:, None].astype(features.dtype)
-    if features.shape[1] > 4 * most:
-        third = features[::3] - weights.astype(features.dtype) @ features
-        axes = _leading(root[::3] * third, most + 20)
-        features, answer = np.asarray(features @ axes, dtype=float), answer @ axes
-    middle = weights @ features
-    centred = features - middle
+    rows, answer = features
+    root = np.sqrt(weights)[:, None].astype(rows.dtype)
+    if rows.shape[1] > 4 * most:
+        third = rows[::3] - weights.astype(rows.dtype) @ rows
+        axes = randomized_svd(root[::3] * third, most + 20, n_iter=2, random_state=0)[2].T
+        rows, answer = np.asarray(rows @ axes, dtype=float), answer @ axes
+    middle = weights @ rows
+    centred = rows - middle
     variances, axes = np.linalg.eigh(_gram(root * centred))
     axes = axes[:, max(len(variances) - most, 0) :]
-    return centred @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0)
+    return Features(centred @ axes, (answer - middle) @ axes), np.maximum(variances[-most:], 0.0)
 
 
 def _gram(matrix: FloatArray) -> FloatArray:
     return np.asarray(matrix.T @ matrix)
-
-
-def _leading(matrix: FloatArray, count: int, turns: int = 3) -> FloatArray:
-    """An orthonormal basis that nearly holds the leading right singular vectors: subspace iteration from fixed
-    directions.
-    """
-    basis = np.cos(np.outer(np.arange(1, matrix.shape[1] + 1), np.arange(1, count + 1)) * 0.7548776662466927).astype(
-        matrix.dtype
-    )
-    for _ in range(turns):
-        basis, _ = np.linalg.qr(matrix.T @ (matrix @ basis))
-    return np.asarray(basis)
 
 
 def evidence_kappa(answer: FloatArray, variances: FloatArray, low: float, high: float) -> float:
@@ -230,19 +211,14 @@ def log_evidence(answer: FloatArray, variances: FloatArray, kappa: float) -> flo
 
 
 def tilt(
-    base: FloatArray,
-    features: FloatArray,
-    answer: FloatArray,
-    kappa: float,
-    start: FloatArray | None = None,
-    *,
-    most: int = 40,
+    base: FloatArray, features: Features, kappa: float, start: FloatArray | None = None, *, most: int = 40
 ) -> tuple[FloatArray, FloatArray]:
     """The tilted weights and λ, by Newton steps that are halved until the objective falls."""
+    rows, answer = features
     log_base = np.log(np.maximum(base, 1e-300))
 
     def at(point: FloatArray) -> tuple[float, FloatArray]:
-        logs = log_base + features @ point
+        logs = log_base + rows @ point
         top = float(logs.max())
         weights = np.exp(logs - top)
         total = float(weights.sum())
@@ -252,11 +228,11 @@ def tilt(
     point = np.zeros(len(answer)) if start is None else start
     value, weights = at(point)
     for _ in range(most):
-        middle = weights @ features
+        middle = weights @ rows
         gradient = middle - answer + kappa * point
         if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
             break
-        weighed = np.sqrt(weights)[:, None] * features
+        weighed = np.sqrt(weights)[:, None] * rows
         step = np.linalg.solve(_gram(weighed) - np.outer(middle, middle) + kappa * np.eye(len(point)), gradient)
         size, slope = 1.0, float(gradient @ step)
         while True:

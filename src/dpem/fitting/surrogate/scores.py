@@ -9,20 +9,19 @@ tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ reaches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.surrogate.em import Family
-from dpem.fitting.surrogate.rows import Surrogate
 from dpem.queries.narrow import NarrowQuery, into_ball, like, rounded, sum_in_ball
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
+
 
 #: Rows that are drawn from θ at least, to see the information of the model's own rows.
 LEAST_DRAWN = 4000
@@ -50,47 +49,23 @@ class ScoreQuery(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.radius), len(self.whitener))
 
-    def _whitened(self, xp: Namespace, x: Array, y: Array) -> Array:
-        return xp.matmul(self.family.scores(xp, self.theta, x, y), like(xp, self.whitener, x))
+    def whitened(self, xp: Namespace, x: Array) -> Array:
+        return xp.matmul(self.family.scores(xp, self.theta, x), like(xp, self.whitener, x))
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        return sum_in_ball(xp, self._whitened(xp, x, y), self.radius)
+        return sum_in_ball(xp, self.whitened(xp, x), self.radius)
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def each(self, xp: Namespace, x: Array) -> Array:
         """What each row contributes (m × p)."""
-        return into_ball(xp, self._whitened(xp, x, y), self.radius)
+        return into_ball(xp, self.whitened(xp, x), self.radius)
 
-    def kept(self, x: FloatArray, y: FloatArray | None, weights: FloatArray) -> float:
+    def kept(self, x: FloatArray, weights: FloatArray) -> float:
         """E[ψ·WS]/E‖WS‖², ψ the clipped WS: the part of a small move of θ that the mean of ψ shows, over all
         directions. Noise s in the answer is worth noise s/kept in scores that are not clipped.
         """
-        norms = np.linalg.norm(self._whitened(numpy_api, x, y), axis=1)
+        norms = np.linalg.norm(self.whitened(numpy_api, x), axis=1)
         clipped = np.minimum(norms, self.radius)
         return float(weights @ (clipped * norms)) / max(float(weights @ norms**2), 1e-300)
-
-
-def efficient(
-    query: ScoreQuery, x: FloatArray, y: FloatArray | None, weights: FloatArray, noise: float, levels: Sequence[float]
-) -> ScoreQuery:
-    """The query with the radius, of quantiles of the rows' norms at the ``levels``, that costs least.
-
-    ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
-    over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
-    correlation r of clipped and whole scores, the more of the solution is left to the scatter of the weighted rows.
-    Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
-    """
-    norms = np.linalg.norm(query._whitened(numpy_api, x, y), axis=1)
-    order = np.argsort(norms)
-    ends = np.cumsum(weights[order])
-    size, scatter = float(weights @ norms**2), float(weights @ weights)
-    found = []
-    for level in levels:
-        radius = max(float(norms[order[min(int(np.searchsorted(ends, level * ends[-1])), len(order) - 1)]]), 1e-6)
-        clipped = np.minimum(norms, radius)
-        both, own = float(weights @ (clipped * norms)), float(weights @ clipped**2)
-        cost = (noise * radius * size / both) ** 2 + (1 - both**2 / (own * size)) * scatter
-        found.append((cost, radius))
-    return replace(query, radius=min(found)[1])
 
 
 def information(scores: FloatArray, weights: FloatArray) -> FloatArray:
@@ -109,116 +84,35 @@ def score_query(
     family: Family[Theta],
     theta: Theta,
     x: FloatArray,
-    y: FloatArray | None,
     weights: FloatArray,
     rng: np.random.Generator,
     *,
     ridge: float = 0.002,
-    level: float = 0.9,
+    levels: Sequence[float] = (0.9,),
+    noise: float = 0.0,
 ) -> ScoreQuery:
     """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
-    θ, clipped at the larger ``level`` quantile of the two sets' norms. Public: nothing but released numbers goes in.
+    θ, and clipped at that of the surrogate rows' quantiles at the ``levels`` that costs least. Public: nothing but
+    released numbers goes in.
+
+    ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
+    over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
+    correlation r of clipped and whole scores, the more of the solution is left to the scatter of the weighted rows.
+    Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
     """
-    drawn, responses = family.draw(theta, max(len(x), LEAST_DRAWN), rng)
-    own = np.asarray(family.scores(numpy_api, theta, x, y))
-    model = np.asarray(family.scores(numpy_api, theta, drawn, responses))
+    own = np.asarray(family.scores(numpy_api, theta, x))
+    model = np.asarray(family.scores(numpy_api, theta, family.draw(theta, max(len(x), LEAST_DRAWN), rng)))
     even = np.full(len(model), 1 / len(model))
     W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even), ridge)
-    radius = max(_quantile(own @ W, weights, level), _quantile(model @ W, even, level))
-    return ScoreQuery(schema, family, theta, W, max(radius, 1e-6))
+    norms = np.linalg.norm(own @ W, axis=1)
+    size, scatter = float(weights @ norms**2), float(weights @ weights)
 
+    def cost(radius: float) -> float:
+        clipped = np.minimum(norms, radius)
+        both, square = float(weights @ (clipped * norms)), float(weights @ clipped**2)
+        return (noise * radius * size / both) ** 2 + (1 - both**2 / (square * size)) * scatter
 
-def _quantile(whitened: FloatArray, weights: FloatArray, level: float) -> float:
-    """A weighted quantile of the rows' norms."""
-    norms = np.sqrt(np.einsum("ij,ij->i", whitened, whitened))
     order = np.argsort(norms)
-    place = int(np.searchsorted(np.cumsum(weights[order]), level * float(weights.sum())))
-    return float(norms[order[min(place, len(order) - 1)]])
-
-
-#: The least derivative along a direction, over the median one: along flatter ones the solution moves no straight line.
-LEAST = 0.02
-
-
-def share_moved(
-    family: Family[Theta],
-    theta: Theta,
-    x: FloatArray,
-    y: FloatArray | None,
-    weights: FloatArray,
-    whitener: FloatArray,
-    scale: float,
-    rng: np.random.Generator,
-    repeats: int = 10,
-) -> float:
-    """The mean share of weight that changes component when θ moves by W·N(0, scale²·I).
-
-    An answer of W·S with noise of that scale moves the solution of E[W·S] = 0 by (WJ)⁻¹ times the noise, which is W
-    times it where W = J^(−1/2).
-    """
-    before = np.argmax(family.joint(numpy_api, theta, x, y), axis=1)
-    found = []
-    for _ in range(repeats):
-        step = whitener @ (scale * rng.standard_normal(len(whitener)))
-        after = np.argmax(family.joint(numpy_api, family.moved(theta, step), x, y), axis=1)
-        found.append(float(weights[before != after].sum()))
-    return float(np.mean(found))
-
-
-def error_roots(
-    query: ScoreQuery,
-    x: FloatArray,
-    y: FloatArray | None,
-    scatter: float = 0.0,
-    base: float = 0.0,
-    step: float = 1e-4,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """D⁻¹, D⁻¹·Cov(ψ)^½ and the root of what the surrogate leaves open.
-
-    ψ is the clipped whitened score, D the derivative of −E[ψ] by θ over the rows.
-
-    Noise z in an answer of ψ moves the solution of E[ψ] = 0 by D⁻¹z, sampling of n rows by D⁻¹·Cov(ψ)^½·N(0, I)/√n.
-    Where the rows follow the model and nothing is clipped both are W; where they do not, this is the sandwich form.
-    The answers say nothing of the part of the score that ψ does not explain, with covariance C: there the solution has
-    the scatter of the weighted rows (variance ``scatter``, Σw²), and C times the error of the base rows (``base``).
-    """
-    own = np.asarray(query.each(numpy_api, x, y))
-    mean = own.mean(axis=0)
-    columns = []
-    for direction in query.whitener:  # steps along whitened coordinates, where D is near a multiple of the identity
-        moved = replace(query, theta=query.family.moved(query.theta, step * direction))
-        columns.append((mean - np.mean(moved.each(numpy_api, x, y), axis=0)) / step)
-    values, axes = np.linalg.eigh((np.array(columns) + np.array(columns).T) / 2)
-    by_noise = query.whitener @ (axes / np.maximum(values, max(LEAST * float(np.median(values)), 1e-9))) @ axes.T
-    small = 1e-9 * np.eye(len(mean))
-    whole = np.asarray(replace(query, radius=1e9).each(numpy_api, x, y))
-    left = whole - own @ np.linalg.solve(own.T @ own / len(x) + small, own.T @ whole / len(x))
-    open_ = left.T @ left / len(x)
-    by_rows = by_noise @ _root(np.cov(own.T))
-    by_surrogate = query.whitener @ _root(scatter * open_ + base * open_ @ open_)
-    return by_noise, np.asarray(by_rows), np.asarray(by_surrogate)
-
-
-def _root(matrix: FloatArray) -> FloatArray:
-    """A root of a positive semidefinite matrix."""
-    values, axes = np.linalg.eigh(matrix)
-    return np.asarray(axes * np.sqrt(np.maximum(values, 0.0)))
-
-
-def regrouped(
-    family: Family[Theta], surrogate: Surrogate, runs: Sequence[tuple[float, Theta]], near: float = 0.02
-) -> float:
-    """The largest share of weight that a run of EM within ``near`` of the best, in mean log-likelihood, puts into other
-    components than the best one does; components are matched as well as they can be.
-    """
-    best, theta = runs[0]
-    others = (other for value, other in runs[1:] if value >= best - near)
-    return max((share_apart(family, surrogate, theta, other) for other in others), default=0.0)
-
-
-def share_apart(family: Family[Theta], surrogate: Surrogate, one: Theta, other: Theta) -> float:
-    """The share of weight that two solutions put into different components, matched as well as they can be."""
-    logs = [family.joint(numpy_api, theta, surrogate.x, surrogate.y) for theta in (one, other)]
-    table = np.zeros((logs[0].shape[1], logs[0].shape[1]))
-    np.add.at(table, tuple(np.argmax(own, axis=1) for own in logs), surrogate.weights)
-    return max(0.0, 1 - float(table[linear_sum_assignment(-table)].sum()))
+    places = np.searchsorted(np.cumsum(weights[order]), np.array(levels) * weights.sum())
+    radii = np.maximum(norms[order[np.minimum(places, len(order) - 1)]], 1e-6)
+    return ScoreQuery(schema, family, theta, W, min(radii.tolist(), key=cost))

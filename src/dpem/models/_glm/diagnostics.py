@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.bounds import listed
+
+if TYPE_CHECKING:
+    from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 
 #: A coefficient of which so much comes from the prior is not determined by the rows.
 FROM_PRIOR = 0.5
@@ -36,38 +40,33 @@ STANDARD_ERRORS, MATERIAL = 3.5, 0.1
 FIELDS = 5
 
 
-def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
+def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float) -> list[Diagnostic]:
     """The diagnostics of a fit."""
-    names, free = model.schema.names, model.free[1:] - 1
+    names, free, private = model.schema.names, model.free[1:] - 1, math.isfinite(epsilon)
     indicator = (model.schema.middle == 0.5) & (model.schema.half == 0.5)  # of 0 and 1, mostly one of them
-    warnings: list[Diagnostic] = []
-    add = warnings.append
+    found: list[Diagnostic] = []
+
+    def warn(code: str, columns: Sequence[str], message: str, advice: str) -> None:
+        found.append(Diagnostic(code, "warning", message, advice, tuple(columns)))
+
     if rare := [names[j] for j in free if theta.rare[j]]:
         message = f"Too few rows have {listed(rare)} for this budget: the effect is hardly known."
-        add(
-            Diagnostic(
-                "rare-level", "warning", message, "Check the spelling of the levels, or pool rare ones.", tuple(rare)
-            )
-        )
+        warn("rare-level", rare, message, "Check the spelling of the levels, or pool rare ones.")
     collinear = [names[j] for j in free if theta.collinear[j]]
-    if len(collinear) > 1 and np.isfinite(plan.epsilon):
+    if len(collinear) > 1 and private:
         message = (
-            f"The {listed(collinear)} are nearly collinear: noise hides how much the rows tell of their own "
+            f"The {listed(collinear)} are nearly collinear: noise hides what the rows say of each of their "
             "coefficients, whose intervals may be too short."
         )
         advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
-        add(Diagnostic("collinear", "warning", message, advice, tuple(collinear)))
+        warn("collinear", collinear, message, advice)
     prior = zip(free, theta.prior_part[1:], strict=True)
     if weak := [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]:
         message = (
             f"The rows hardly determine the coefficients of {listed(weak)} at this price: more than half of each "
             "estimate is the prior's pull towards 0."
         )
-        add(
-            Diagnostic(
-                "few-rows", "warning", message, "More rows, a larger epsilon or fewer columns would help.", tuple(weak)
-            )
-        )
+        warn("few-rows", weak, message, "More rows, a larger epsilon or fewer columns would help.")
     if theta.explained > SEPARATED or not theta.converged:
         share = f"The columns explain {100 * theta.explained:.0f} % of the variance of the response"
         message = (
@@ -75,45 +74,21 @@ def diagnostics(theta: Any, model: Any, plan: Any) -> list[Diagnostic]:
             "classes, or one class may have next to no rows. Coefficients are then too small in size and their "
             "intervals too short."
         )
-        add(
-            Diagnostic(
-                "separation",
-                "warning",
-                message,
-                "Leave out the column that gives the response away, or pool rare classes.",
-            )
-        )
+        warn("separation", (), message, "Leave out the column that gives the response away, or pool rare classes.")
     crowded = [names[j] for j in free if theta.crowded[j] and not indicator[j]]
-    if crowded and np.isfinite(plan.epsilon):
+    if crowded and private:
         message = f"More than 90 % of the values of {listed(crowded)} lie in 1/32 of the bounds."
-        add(
-            Diagnostic(
-                "wide-bounds",
-                "warning",
-                message,
-                "Narrower bounds would help: values beyond them are clipped.",
-                tuple(crowded),
-            )
-        )
+        warn("wide-bounds", crowded, message, "Narrower bounds would help: values beyond them are clipped.")
     if ends := [names[j] for j in free if theta.at_bound[j] and not indicator[j]]:
-        add(
-            Diagnostic(
-                "at-bound",
-                "warning",
-                f"Most values of {listed(ends)} are at a bound.",
-                "Check the unit and the bounds.",
-                tuple(ends),
-            )
-        )
+        warn("at-bound", ends, f"Most values of {listed(ends)} are at a bound.", "Check the unit and the bounds.")
     if theta.complete < MANY_INCOMPLETE:
+        few = theta.complete < MOST_INCOMPLETE
         message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
-        if theta.complete < MOST_INCOMPLETE:
-            undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
-            add(Diagnostic("incomplete-rows", "warning", message, f"{undeclared}: check the spelling."))
-        else:
-            advice = "Coefficients are right if whether a value is missing does not depend on the response."
-            add(Diagnostic("incomplete-rows", "note", message, advice))
-    return warnings
+        undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
+        unless = "Coefficients are right if whether a value is missing does not depend on the response."
+        advice = f"{undeclared}: check the spelling." if few else unless
+        found.append(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
+    return found
 
 
 def intervals(n: int, rho: float, rows_per_person: int) -> int:
@@ -172,7 +147,7 @@ class Calibrate(Step):
     def describe(self) -> str:
         return f"calibration: observed and predicted means in {self.intervals} intervals"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         model, family, rows = model.on(state.chosen), state.family, state.surrogate.rows
         predictor = model.predictor(np.concatenate([[state.theta.intercept], state.theta.coef]))
         eta = predictor(np, rows[:, 1:])

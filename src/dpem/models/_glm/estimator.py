@@ -8,9 +8,11 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpem._validation import ArgumentError, count
+from dpem._validation import Argument, ArgumentError, count
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.formula import CompiledFormula
+from dpem.fitting.formula_terms import refusal
 from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
@@ -27,6 +29,31 @@ NOTE = (
 )
 
 
+#: What replaces ``{glm}`` and ``{attributes}`` in the docstrings of the models.
+PARAMETERS = """sparsity : int, optional
+        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
+    epsilon, delta : float
+        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
+    bounds : dict, pair or path
+        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
+    levels : dict, optional
+        Levels of categorical columns by name; the first is the baseline.
+    formula : str, optional
+        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+    weights : str, optional
+        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+    max_weight : float, optional
+        The public bound of the weights; larger ones are clipped to it.
+    check : bool, default True
+        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration."""
+ATTRIBUTES = """mean_, covariance_ : array
+        Mean and covariance of the coordinates, as released.
+    complete_share_ : float
+        The share of rows without a missing value.
+    converged_ : bool
+        Whether the reference fit converged; always True with privacy, where steps are counted beforehand."""
+
+
 class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimator):
     """Coefficients, ratios, intervals and predictions of a generalised linear model.
 
@@ -35,8 +62,13 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     """
 
     _needs_y = True
+    _has_offset = True
     _ratio: ClassVar[str] = "ratio"
     _mean_words: ClassVar[tuple[str, str]] = ("predicted mean", "observed mean")
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        cls.__doc__ = str(cls.__doc__).replace("{glm}", PARAMETERS).replace("{attributes}", ATTRIBUTES)
+        super().__init_subclass__(**keywords)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         coef = np.zeros(theta.width)
@@ -57,14 +89,37 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         check_is_fitted(self)
         return tuple(self.schema_.names)
 
-    def _checked_sparsity(self) -> int | None:
-        if self.sparsity is not None and self.max_weight is not None:
-            raise ArgumentError("sparsity", "must be None where rows have weights: they have no part in the choice.")
-        return None if self.sparsity is None else count("sparsity", self.sparsity)
+    def _compiled(self) -> CompiledFormula | None:
+        formula = super()._compiled()
+        return formula if formula is None or self.sparsity is not None else ImpliedTerms(formula).with_carriers()
 
-    def _implied_terms(self) -> ImpliedTerms | None:
-        formula = self._compiled()
-        return None if formula is None else ImpliedTerms(formula)
+    def _shared(self, schema: Schema) -> dict[str, Any]:
+        """The arguments of the model that do not depend on the family; refuses wrong ones."""
+        formula, sparsity = self._compiled(), self.sparsity
+        if sparsity is not None and self.max_weight is not None:
+            raise ArgumentError("sparsity", "must be None where rows have weights: they have no part in the choice.")
+        named = {name: getattr(self, name, None) for name in ("offset", "exposure")}
+        if formula is not None and formula.offset is not None:
+            if any(named.values()):
+                raise refusal("must have no offset(…) beside the argument offset or exposure.")
+            named["offset"] = formula.offset
+        for name, column in named.items():
+            if column is not None and column not in schema.names:
+                raise ArgumentError(name, f"must be the name of a numeric column of X, got {column!r}.")
+        if None not in named.values():
+            raise ArgumentError("offset", "and ", Argument("exposure"), " must not both be given.")
+        offset, exposure = (-1 if column is None else schema.names.index(column) for column in named.values())
+        if exposure >= 0 and not schema.middle[exposure] - schema.half[exposure] > 0:
+            raise ArgumentError(
+                "bounds", f"of the exposure {named['exposure']!r} must be positive: its logarithm is taken."
+            )
+        return {
+            "sparsity": None if sparsity is None else count("sparsity", sparsity),
+            "terms": None if formula is None else ImpliedTerms(formula),
+            "carriers": tuple(schema.names.index(c.name) for c in (formula.columns if formula else ()) if c.carrier),
+            "offset_coordinate": offset,
+            "exposure": exposure,
+        }
 
     def _fitted_model(self) -> GeneralisedLinearModel:
         """The model on the columns that were chosen."""
@@ -107,7 +162,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     def _diagnostics(self) -> list[Diagnostic]:
         model = self._fitted_model()
         off = miscalibration(self.theta_.calibration, model.family, self._mean_words)
-        return [*diagnostics(self.theta_, model, self.plan_), *off]
+        return [*diagnostics(self.theta_, model, self.plan_.epsilon), *off]
 
     def _extra(self) -> Extra | None:
         return calibration_table(self.theta_.calibration, self._mean_words)
@@ -135,6 +190,10 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
             return np.where(missing, np.nan, model.eta(numpy_api, theta, np.where(np.isnan(x), 0.0, x)))
 
         return np.asarray(self._each(each, X), dtype=float)
+
+    def _mean_offset(self) -> float:
+        model = self._fitted_model()
+        return float(model.predictor(model.offset)(np, self.theta_.mean[None])[0])
 
     def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
         family = self._fitted_model().family

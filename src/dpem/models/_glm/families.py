@@ -39,9 +39,6 @@ class Family(ABC):
     """A response distribution: mean, variance, how residuals are clipped, and log-density."""
 
     also_missing: ClassVar[str] = ""  # which responses count as missing, in words
-    #: How far the coefficient of a whitened covariate may be off if rows were weighted down entirely: the mean of real
-    #: responses is not quite the model's, and weighted rows then estimate other coefficients than maximum likelihood.
-    misfit: ClassVar[float] = 0.0
 
     @abstractmethod
     def response(self, xp: Namespace, u: Array) -> Array:
@@ -129,7 +126,6 @@ class Poisson(Family):
     less noise, the wider the clip, and the less depends on that law.
     """
 
-    misfit = 0.2
     middle: float = 0.0
     half: float = 1.0
     dispersion: float = 1.0

@@ -65,6 +65,7 @@ class GeneralisedLinearModel(Model):
     family: Family = field(kw_only=True)
     offset_coordinate: int = field(default=-1, kw_only=True)
     exposure: int = field(default=-1, kw_only=True)
+    carriers: tuple[int, ...] = field(default=(), kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     baseline: str = field(default="the intercept alone", kw_only=True)
     sparsity: int | None = field(default=None, kw_only=True)
@@ -81,8 +82,10 @@ class GeneralisedLinearModel(Model):
 
     @property
     def fixed(self) -> NDArray[np.intp]:
-        """The coordinates that have no coefficient to be fitted: the offset or the exposure."""
-        return np.array([j for j in (self.offset_coordinate, self.exposure) if j >= 0], dtype=np.intp)
+        """The coordinates that have no coefficient to be fitted: the offset or the exposure, and the columns from which
+        other terms are computed.
+        """
+        return np.array([j for j in (self.offset_coordinate, self.exposure, *self.carriers) if j >= 0], dtype=np.intp)
 
     def on(self, chosen: NDArray[np.intp] | None) -> Self:
         """The model of these coordinates alone."""
@@ -90,7 +93,9 @@ class GeneralisedLinearModel(Model):
             return self
         places = {int(j): i for i, j in enumerate(chosen)}
         offset, exposure = (places.get(j, -1) for j in (self.offset_coordinate, self.exposure))
-        return replace(self, schema=self.schema.take(chosen), offset_coordinate=offset, exposure=exposure)
+        carriers = tuple(places[j] for j in self.carriers)
+        schema = self.schema.take(chosen)
+        return replace(self, schema=schema, offset_coordinate=offset, exposure=exposure, carriers=carriers)
 
     @cached_property
     def drawn(self) -> NDArray[np.intp]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaincinv
@@ -29,6 +29,9 @@ from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
 from dpem.models._glm.steps import FindInformation, FindMarginals, FindMoments, TakeStep
 from dpem.models._glm.surrogate import Surrogate
 
+if TYPE_CHECKING:
+    from dpem.models._glm.model import GeneralisedLinearModel
+
 #: Parts of ρ: marginals, moments, and the scores together; and how the scores' prices grow.
 MARGINALS, MOMENTS, SCORES, GROWTH = 0.10, 0.12, 0.73, (1.0, 1.6, 2.5, 4.0)
 #: The information's price as a part of that of the scores.
@@ -44,7 +47,7 @@ NO_BETTER = "Its coefficients may be noise: more rows, a larger epsilon or fewer
 BOUNDS, ROWS, USUAL = 4.0, 512, 1.0
 
 
-def steps(model: Any, sizes: Sizes) -> tuple[Step, ...]:
+def steps(model: GeneralisedLinearModel, sizes: Sizes) -> tuple[Step, ...]:
     """The steps of a fit."""
     check = (CHECK_SHARE - CALIBRATION_SHARE, CALIBRATION_SHARE) if sizes.check else ()
     if model.sparsity is None:
@@ -53,16 +56,21 @@ def steps(model: Any, sizes: Sizes) -> tuple[Step, ...]:
         fit: tuple[Step, ...] = (FindMarginals(first), moments_of(len(model.drawn), second), *early, *late)
     else:
         response, choice, first, second, whole, *last = prices(sizes.rho, (*WIDE, *check))
-        fit = (FindMarginals(response, columns=False), *sparse_steps(model, choice, first, second, whole))
+        fit = (
+            FindMarginals(response, columns=False),
+            *sparse_steps(model, model.sparsity, choice, first, second, whole),
+        )
     if not last:
         return fit
     number = intervals(sizes.n, last[1], sizes.rows_per_person)
     return (*fit, Check(last[0], against=model.baseline, advice=NO_BETTER), Calibrate(last[1], number))
 
 
-def sparse_steps(model: Any, choice: float, first: float, second: float, whole: float) -> Iterator[Step]:
+def sparse_steps(
+    model: GeneralisedLinearModel, sparsity: int, choice: float, first: float, second: float, whole: float
+) -> Iterator[Step]:
     """Rounds of choice, marginals and moments, scores between and after them, and which columns are kept."""
-    rounds = counts(model.sparsity, model.schema.width - len(model.fixed))
+    rounds = counts(sparsity, model.schema.width - len(model.fixed))
     so_far = [len(model.fixed) + each for each in accumulate(rounds)]
     parts = zip(rounds, so_far, prices(choice, rounds), prices(first, rounds), prices(second, so_far), strict=True)
     early, late = model.score_steps(whole)
@@ -73,7 +81,7 @@ def sparse_steps(model: Any, choice: float, first: float, second: float, whole: 
         if i == 0:
             yield from early
     yield from late
-    yield KeepBest(0.0, min(model.sparsity, sum(rounds)))
+    yield KeepBest(0.0, min(sparsity, sum(rounds)))
 
 
 def moments_of(width: int, rho: float) -> FindMoments:
@@ -87,7 +95,7 @@ def score_steps(rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     return (TakeStep(first),), (TakeStep(second), FindInformation(information), TakeStep(third), TakeStep(last, True))
 
 
-def predicted_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+def predicted_fit(model: GeneralisedLinearModel, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
     """The prediction of a fit; a fit with fewer rows than coefficients is refused."""
     others = np.delete(np.arange(model.schema.width), model.fixed)
     used = model
@@ -106,7 +114,7 @@ def predicted_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> Predicte
     return fit._replace(prediction=prediction, feasible=fit.feasible and chance < 0.5)
 
 
-def _unsure_moments(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> float:
+def _unsure_moments(model: GeneralisedLinearModel, sizes: Sizes, steps: tuple[Step, ...]) -> float:
     """By how much the loss grows because the moments of the columns are noisy, too: hardly while their noise is small
     beside the eigenvalues of the correlations, then fast.
     """
@@ -115,7 +123,7 @@ def _unsure_moments(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> float:
     return 1 + (3 * noise * math.sqrt(model.schema.width)) ** 4
 
 
-def predicted_loss(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
+def predicted_loss(model: GeneralisedLinearModel, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
     """The log-likelihood per row that privacy is expected to cost."""
     k, effect = len(model.free), USUAL if sizes.effect is None else sizes.effect
     normal = generator(1).standard_normal((max(ROWS, 20 * k), model.schema.width))

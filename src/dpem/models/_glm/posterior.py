@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from dpem.models._glm.queries import Predictor, weights
 from dpem.models._glm.surrogate import Surrogate
 from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
+
+if TYPE_CHECKING:
+    from dpem.models._glm.model import GeneralisedLinearModel
 
 #: How far the surrogate's expectation of a score may be off, as a part of it: it has no rows where noise hides a bin.
 MISFIT = 0.3
@@ -45,10 +48,10 @@ LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5, 6.5)
 CLIPS = np.geomspace(0.25, 36.0, 20)
 #: Surrogate rows that these are tried on.
 ENOUGH_ROWS = 1024
-#: What full clipping may do to a coefficient besides noise: a squared bias, in the units of its whitened covariate. The
-#: posterior allows for this part of it: the means of real responses are not quite the model's, and clipped rows then
-#: estimate other coefficients than maximum likelihood.
-CLIPPED, ALLOWED = 5e-4, 0.5
+#: What full clipping may do to the coefficient of a whitened covariate besides noise: a squared bias; and a bias, since
+#: the mean of real responses is not quite the model's, and weighted rows then estimate other coefficients than maximum
+#: likelihood. The posterior allows for a part of the squared bias.
+CLIPPED, WEIGHTED_DOWN, ALLOWED = 5e-4, 0.2, 0.5
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Prior:
     wider: float = 0.0
 
 
-def prior_of(model: Any, marginals: Marginals, mean: float, surrogate: Surrogate) -> Prior:
+def prior_of(model: GeneralisedLinearModel, marginals: Marginals, mean: float, surrogate: Surrogate) -> Prior:
     """The prior: the intercept near the link of the mean, slopes of all columns together of a moderate size."""
     X = surrogate.rows[:, model.free]
     middle, p = X[:, 1:].mean(axis=0), len(model.free) - 1
@@ -209,7 +212,7 @@ def clips(
         w = weights(np, family, eta, size, leverage, clip[:, None])
         slope, sampling = w @ information, w**2 @ information / n
         lost = 1 - slope / information.sum()
-        bias = CLIPPED / float(V.mean()) * lost + (family.misfit * lost) ** 2
+        bias = CLIPPED / float(V.mean()) * lost + (WEIGHTED_DOWN * lost) ** 2
         losses = np.nan_to_num((sampling + noise) / slope**2 + bias, nan=math.inf)
         if losses.min() < least:
             j, least = int(np.argmin(losses)), float(losses.min())

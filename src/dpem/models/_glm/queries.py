@@ -8,6 +8,7 @@ the analysis is of complete cases, as ``glm`` in R has it. A :class:`Predictor` 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,16 +48,9 @@ def complete(xp: Namespace, family: Family, x: Array, y: Array, shares: Array = 
     return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(weight, xp.float64), shares)
 
 
-def second_moments_bound(radius: float, width: int) -> Bound:
-    """The bound of Σ vvᵀ, packed, over vectors in a ball: see the lemma of :class:`Moments`."""
-    square = radius**2
-    whole = math.sqrt(2.0) * square
-    return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * width + 20)
-
-
 @dataclass(frozen=True)
-class Moments(NarrowQuery):
-    """Σ vvᵀ, packed, over complete rows, with v = (1, (u − centre)/spread) scaled into a ball.
+class SecondMoments(NarrowQuery):
+    """Σ vvᵀ, packed, over complete rows, with vectors v that are scaled into a ball.
 
     *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
     which the packing keeps; an incomplete row is b = 0. The products are rounded by one part in 2⁵³ each, and the bound
@@ -64,50 +58,63 @@ class Moments(NarrowQuery):
     """
 
     family: Family = field(repr=False)
+    radius: float
+
+    @abstractmethod
+    def vectors(self, xp: Namespace, rows: Array) -> Array:
+        """v of complete rows, within the ball."""
+
+    @property
+    def width(self) -> int:
+        """The length of v."""
+        return int(self.schema.width) + 1
+
+    @property
+    def bound(self) -> Bound:
+        square = self.radius**2
+        whole = math.sqrt(2.0) * square
+        return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.width + 20)
+
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        rows, _, weight = complete(xp, self.family, x, y, shares)
+        v = self.vectors(xp, rows)
+        return packed(xp, over_rows(xp, v * weight[:, None], v))
+
+
+@dataclass(frozen=True)
+class Moments(SecondMoments):
+    """Second moments of v = (1, (u − centre)/spread)."""
+
     centre: FloatArray = field(repr=False)
     spread: FloatArray = field(repr=False)
-    radius: float
 
     @property
     def label(self) -> str:
         return f"second moments of the columns, norm clipped at {self.radius:.4g}"
 
-    @property
-    def bound(self) -> Bound:
-        return second_moments_bound(self.radius, self.schema.width)
-
-    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, _, weight = complete(xp, self.family, x, y, shares)
-        z = (rows - like(xp, self.centre, x)) / like(xp, self.spread, x)
-        v = into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius)
-        return packed(xp, over_rows(xp, v * weight[:, None], v))
+    def vectors(self, xp: Namespace, rows: Array) -> Array:
+        z = (rows - like(xp, self.centre, rows)) / like(xp, self.spread, rows)
+        return into_ball(xp, xp.concat([xp.ones_like(z[:, :1]), z], axis=1), self.radius)
 
 
 @dataclass(frozen=True)
-class Information(NarrowQuery):
-    """Σ vvᵀ, packed, over complete rows, with v = √V(η)·turn·(1, u) scaled into a ball.
+class Information(SecondMoments):
+    """Second moments of v = √V(η)·turn·(1, u)."""
 
-    *Lemma.* ℓ2 sensitivity √2·radius², as for :class:`Moments`, whose proof holds. ∎
-    """
-
-    family: Family = field(repr=False)
     predictor: Predictor = field(repr=False)
     turn: FloatArray = field(repr=False)
-    radius: float
 
     @property
     def label(self) -> str:
         return f"information of the regression, norm clipped at {self.radius:.4g}"
 
     @property
-    def bound(self) -> Bound:
-        return second_moments_bound(self.radius, len(self.turn))
+    def width(self) -> int:
+        return len(self.turn)
 
-    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, _, weight = complete(xp, self.family, x, y, shares)
-        a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
-        v = into_ball(xp, a, self.radius, xp.sqrt(self.family.variance(xp, self.predictor(xp, rows))))
-        return packed(xp, over_rows(xp, v * weight[:, None], v))
+    def vectors(self, xp: Namespace, rows: Array) -> Array:
+        a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], rows)
+        return into_ball(xp, a, self.radius, xp.sqrt(self.family.variance(xp, self.predictor(xp, rows))))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from dpem.models._glm.surrogate import Surrogate
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+
+if TYPE_CHECKING:
+    from dpem.models._glm.model import GeneralisedLinearModel
 
 #: Rounds, and how many times as many columns are chosen as are kept.
 ROUNDS, OVER = 2, 1.4
@@ -118,11 +121,16 @@ class ChooseColumns(Step):
     def describe(self) -> str:
         return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         submodel, chosen = model.on(state.chosen), state.chosen
         assert chosen is not None
         predictor = submodel.predictor(placed(state.coef, submodel.free, submodel.offset))
-        where = {"schema": model.schema, "family": state.family, "predictor": predictor, "chosen": chosen}
+        where: dict[str, Any] = {
+            "schema": model.schema,
+            "family": state.family,
+            "predictor": predictor,
+            "chosen": chosen,
+        }
         private = math.isfinite(self.rho)
         total, weight = curator.measure(MeanResidual(**where), BALANCE * self.rho if private else self.rho)
         mean = float(np.clip(total / max(float(weight), 0.05), -0.9, 0.9))
@@ -135,7 +143,7 @@ class ChooseColumns(Step):
 class KeepBest(KeepColumns):
     """The chosen columns whose coefficients the others can replace least; those of the others are 0."""
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         submodel, chosen, theta = model.on(state.chosen), state.chosen, state.theta
         assert chosen is not None
         covariance, coef = theta.sampling + theta.privacy, np.concatenate([[theta.intercept], theta.coef])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
+
+if TYPE_CHECKING:
+    from dpem.models._glm.model import GeneralisedLinearModel
 
 #: Newton steps at most, and the change of the mean log-likelihood below which they have converged.
 MOST_STEPS, CONVERGED = 60, 1e-14
@@ -37,7 +40,7 @@ class GlmState(State):
     scores: tuple[ReleasedScore, ...] = ()
     coef: FloatArray = field(default_factory=lambda: np.zeros(1))
 
-    def posterior(self, model: Any, n: int) -> Posterior:
+    def posterior(self, model: GeneralisedLinearModel, n: int) -> Posterior:
         """The coefficients that agree best with all scores so far."""
         prior = prior_of(model, self.marginals, self.mean, self.surrogate)
         return combined(self.scores, self.surrogate, model.free, prior, self.coef, n)
@@ -57,7 +60,7 @@ class FindMarginals(Step):
             return "histogram of the chosen columns"
         return f"histogram of {'every column and of ' if self.columns else ''}the response"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         new = model.drawn if state.chosen is None else state.chosen[len(state.marginals.centre) :]
         schema = model.schema.take(new if self.columns else np.array([0]))
         query = Places(schema, with_response=self.response, with_columns=self.columns)
@@ -84,10 +87,10 @@ class FindMoments(Step):
     def describe(self) -> str:
         return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         model, margins = model.on(state.chosen), state.marginals
         schema, width = model.schema.take(model.drawn), model.schema.width
-        query = Moments(schema, model.family, margins.centre, margins.spread, self.radius)
+        query = Moments(schema, model.family, self.radius, margins.centre, margins.spread)
         noise = curator.noise_scale(query, self.rho)
         released = unpacked(curator.measure(query, self.rho), schema.width + 1)
         surrogate = fitted(margins, schema, released, noise, self.radius)
@@ -118,14 +121,14 @@ class FindInformation(Step):
     def describe(self) -> str:
         return "information of the regression"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         if math.isinf(self.rho):
             return state
         model, surrogate = model.on(state.chosen), state.surrogate
         predictor = model.predictor(placed(state.coef, model.free, model.offset))
         V = state.family.variance(np, predictor(np, surrogate.rows[:, 1:]))
         turn, radius = whitening(surrogate, model.free, V)
-        query = Information(model.schema, state.family, predictor, turn, radius)
+        query = Information(model.schema, state.family, radius, predictor, turn)
         noise = curator.noise_scale(query, self.rho) / surrogate.complete
         released = unpacked(curator.measure(query, self.rho), len(turn)) / surrogate.complete
         state = replace(state, surrogate=corrected(surrogate, model.free, V, turn, radius, released, noise))
@@ -141,7 +144,7 @@ class TakeStep(Step):
     def describe(self) -> str:
         return "score of the regression, one step along it"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         model = model.on(state.chosen)
         if math.isinf(self.rho):
             early = state.chosen is not None and state.theta is None  # the next choice needs a fit
@@ -160,7 +163,7 @@ class TakeStep(Step):
         return replace(state, theta=theta, coef=posterior.coef)
 
 
-def maximum_likelihood(curator: Curator, model: Any, state: GlmState) -> GlmState:
+def maximum_likelihood(curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
     """The non-private reference (ε = ∞): the maximum of the likelihood over the complete rows by Newton steps, as
     ``glm`` in R finds it.
     """

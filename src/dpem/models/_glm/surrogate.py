@@ -99,7 +99,8 @@ def fitted(marginals: Marginals, schema: Schema, released: FloatArray, noise: fl
             shrink = signal / (signal + unsure)
         latent = np.where(fixed, np.eye(p), np.clip(shrink * wanted, -0.98, 0.98))
     share = weight / float(simulated[0, 0])
-    complete = 1.0 if share + 2 * blur > 1 else max(share, 0.02)
+    none = max(float(released[0, 0]), 0.0) + 2 * noise < 0.05  # the simulated rows are then like none that was seen
+    complete = 0.02 if none else 1.0 if share + 2 * blur > 1 else max(share, 0.02)
     return Surrogate(np.column_stack([np.ones(len(u)), u]), complete, _collinear(target, fixed))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
+from sklearn.cluster import kmeans_plusplus
 
 from dpem.fitting.surrogate import Family
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
@@ -39,13 +39,13 @@ class GaussianFamily(Family[Gaussians]):
         """How many parameters there are, and coordinates of a score."""
         return self.K - 1 + self.K * len(self.floor) + self.kind.free(self.K, len(self.floor))
 
-    def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
-        return with_missing(inside(theta, m, rng), self.patterns), None
+    def draw(self, theta: Gaussians, m: int, rng: np.random.Generator) -> FloatArray:
+        return with_missing(inside(theta, m, rng), self.patterns)
 
-    def joint(self, xp: Namespace, theta: Gaussians, x: Array, y: Array) -> Array:
+    def joint(self, xp: Namespace, theta: Gaussians, x: Array) -> Array:
         return theta.joint(xp, x)
 
-    def scores(self, xp: Namespace, theta: Gaussians, x: Array, y: Array) -> Array:
+    def scores(self, xp: Namespace, theta: Gaussians, x: Array) -> Array:
         """r_k − α_k for all but the last component, r_k·v_k, and r_k times the type's part of w_k − I."""
         return theta.by_row(xp, x, lambda seen: self._scores(xp, theta, seen))
 
@@ -66,7 +66,7 @@ class GaussianFamily(Family[Gaussians]):
             covariances = self.kind.floored(covariances, self.floor)
         return Gaussians(weights / weights.sum(), theta.shifted(shift), covariances)
 
-    def statistics(self, xp: Namespace, theta: Gaussians, x: Array, y: Array, weights: Array) -> Array:
+    def statistics(self, xp: Namespace, theta: Gaussians, x: Array, weights: Array) -> Array:
         total: Array = None
         for present, rows, seen in theta.parts(xp, x):
             own = (
@@ -79,14 +79,12 @@ class GaussianFamily(Family[Gaussians]):
             total = part if total is None else total + part
         return total
 
-    def expectation(
-        self, x: FloatArray, y: FloatArray | None, weights: FloatArray
-    ) -> Callable[[Gaussians], FloatArray]:
+    def expectation(self, x: FloatArray, weights: FloatArray) -> Callable[[Gaussians], FloatArray]:
         """The statistics of weighted rows in memory. Where covariances are diagonal and no value is missing,
         log-densities and moments are products with (1, x, x²), prepared once.
         """
         if self.kind.full or not np.isfinite(x).all():
-            return super().expectation(x, y, weights)
+            return super().expectation(x, weights)
         middle = weights @ x / weights.sum()
         away = x - middle
         lifted = np.vstack([np.ones(len(x)), away.T, (away * away).T])
@@ -116,24 +114,17 @@ class GaussianFamily(Family[Gaussians]):
         covariances = self.kind.updated(theta, counts, shift, statistics[K + K * d : -1])
         return Gaussians(counts / counts.sum(), theta.shifted(shift), self.kind.floored(covariances, self.floor))
 
-    def random_start(self, x: FloatArray, y: FloatArray | None, weights: FloatArray, rng: np.random.Generator) -> Any:
+    def random_start(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> Gaussians:
         """Means at rows that are far from each other (k-means++), variances a third of all rows'."""
         seen = np.isfinite(x)
         filled = np.where(seen, x, 0.0)
         middle = weights @ filled / np.maximum(weights @ seen, 1e-9)
         filled = np.where(seen, x, middle)
         variance = np.maximum(weights @ (filled - middle) ** 2, self.floor)
-        chosen = [_drawn(weights, rng)]
-        for _ in range(self.K - 1):
-            apart = np.min([np.sum((filled - filled[i]) ** 2 / variance, axis=1) for i in chosen], axis=0)
-            chosen.append(_drawn(weights * apart + 1e-300, rng))
+        scaled, seed = filled / np.sqrt(variance), int(rng.integers(2**31))
+        _, chosen = kmeans_plusplus(scaled, self.K, sample_weight=weights, random_state=seed, n_local_trials=1)
         shapes = self.kind.start(np.maximum(variance / 3, self.floor), self.proportions, self.K)
         return Gaussians(np.full(self.K, 1 / self.K), filled[chosen], shapes)
-
-
-def _drawn(weights: FloatArray, rng: np.random.Generator) -> int:
-    ends = np.cumsum(weights)
-    return int(min(np.searchsorted(ends, rng.random() * ends[-1]), len(weights) - 1))
 
 
 def sample(mixture: Gaussians, n: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp]]:

@@ -174,7 +174,7 @@ class Margins(NarrowQuery):
                 found.append((j, float(low), float(high)))
         return tuple(found)
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def each(self, xp: Namespace, x: Array) -> Array:
         """What each row contributes (m × cells·d)."""
         cell = self._cell(xp, x)
         return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(self.cells)], axis=1)
@@ -286,7 +286,7 @@ class Far(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """What the second moments tell, in coordinates of unit spread: variances along directions between centres.
+    """What the second moments imply, in coordinates of unit spread: variances along directions between centres.
 
     ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
     ``edge`` what noise alone can look like, ``correlation`` that of all rows together.

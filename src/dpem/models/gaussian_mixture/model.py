@@ -19,7 +19,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
-from dpem.fitting.surrogate import combined_noise, error_roots, regrouped, share_moved
+from dpem.fitting.surrogate import combined_noise, error_roots, share_unstable
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.gaussian_mixture.covariance_types import TYPES, CovarianceType
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
@@ -128,17 +128,14 @@ class GaussianMixture(Model):
         order = np.argsort(-own.weights, kind="stable")
         roots = [query.whitener, query.whitener, 0.0 * query.whitener]
         if family.count <= MOST_PARAMETERS:
-            x, _ = surrogate.resampled(SANDWICH_ROWS, generator(9))
+            x = surrogate.resampled(SANDWICH_ROWS, generator(9))
             scatter = float(surrogate.weights @ surrogate.weights) if noise > 0 else 0.0
             base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
-            by_noise, by_rows, by_surrogate = error_roots(query, x, None, scatter, base)
-            roots = [query.kept(x, None, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
-        others = ((fit.runs[0][0], other) for other in fit.before)
-        moved = regrouped(family, surrogate, [*fit.runs, *others], TUNING.near)
-        if noise > 0:
-            rows = (surrogate.x, None, surrogate.weights)
-            error = TUNING.moving * math.hypot(noise, n**-0.5)
-            moved = max(moved, share_moved(family, own, *rows, query.whitener, error, generator(7)))
+            by_noise, by_rows, by_surrogate = error_roots(query, x, scatter, base)
+            roots = [query.kept(x, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
+        near = [run.theta for run in fit.runs if run.log_likelihood >= fit.runs[0].log_likelihood - TUNING.near]
+        scale = TUNING.moving * math.hypot(noise, n**-0.5) if noise > 0 else 0.0
+        moved = share_unstable(query, surrogate, [*near, *fit.before], scale)
         first = own.reordered(order)
         floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
         return Parameters(
@@ -153,7 +150,7 @@ class GaussianMixture(Model):
             noise=noise,
             moved=moved,
             floored=floored.astype(float),
-            converged=fit.converged,
+            converged=bool(noise) or fit.runs[0].converged,
         )
 
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:

@@ -18,7 +18,7 @@ from scipy.special import gammaincinv
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator, with_failures
-from dpem.fitting.surrogate import best_of, score_query, share_moved
+from dpem.fitting.surrogate import ScoreQuery, best_of, score_query, share_moved
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside
 from dpem.models.gaussian_mixture.gaussians import Gaussians
@@ -74,12 +74,10 @@ def typical(K: int, d: int, full: bool, apart: float = SEPARATION, unequal: bool
 
 
 class Case(NamedTuple):
-    """Rows, the mixture that fits them without privacy, and the score query there."""
+    """Rows, the score query at the mixture that fits them without privacy, and its radius if nothing were hidden."""
 
-    family: GaussianFamily
     rows: FloatArray
-    mixture: Gaussians
-    whitener: FloatArray
+    query: ScoreQuery
     radius: float
 
 
@@ -92,7 +90,7 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
     count = K - 1 + K * d + own.free(K, d)
     if count > MOST_PARAMETERS and own.full:
         found = case(name, "diag", K, d, apart)
-        return found._replace(radius=found.radius * math.sqrt(count / len(found.whitener)))
+        return found._replace(radius=found.radius * math.sqrt(count / len(found.query.whitener)))
     rng = generator(3)
     truth = typical(K, d, own.full, min(apart, 2.5) if name == "overlapping" else apart, name == "unequal")
     if name == "skewed":
@@ -105,12 +103,12 @@ def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
         rows = np.clip(np.round(rows / step) * step, -1, 1)
     family = GaussianFamily(K, own, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
     even = np.full(ROWS, 1 / ROWS)
-    starts = [family.random_start(rows, None, even, rng) for _ in range(3)] if name == "skewed" else [truth]
-    mixture = best_of(family, starts, family.expectation(rows, None, even), kept=1, most=100)[0].theta
+    starts = [family.random_start(rows, even, rng) for _ in range(3)] if name == "skewed" else [truth]
+    mixture = best_of(family, starts, family.expectation(rows, even), kept=1, most=100)[0].theta
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, None, even, rng, ridge=TUNING.ridge)
-    return Case(family, rows, mixture, query.whitener, query.radius / query.kept(rows, None, even))
+    query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
+    return Case(rows, query, query.radius / query.kept(rows, even))
 
 
 @lru_cache(maxsize=4096)
@@ -118,8 +116,7 @@ def _share_at(name: str, kind: str, K: int, d: int, apart: float, octave: int) -
     """The log share of rows that noise of standard deviation 2^octave moves to another component."""
     own = case(name, kind, K, d, apart)
     even = np.full(len(own.rows), 1 / len(own.rows))
-    rng = generator(5)
-    moved = share_moved(own.family, own.mixture, own.rows, None, even, own.whitener, 2.0**octave, rng, 8)
+    moved = share_moved(own.query, own.rows, even, 2.0**octave, repeats=8)
     return math.log(max(moved, 0.5 / len(own.rows)))
 
 
@@ -223,7 +220,7 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares[2] * part * sizes.rho))
     free = d <= max(K - 1, 2) + 1
     base = 2 * math.pi / (8 * math.sqrt(within + between))
-    f = np.arange(1, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
+    f = np.arange(1.0, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
     damping = np.exp(-0.5 * within * (base * f) ** 2)
     amplitudes = f * damping + 0.02
     share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))
@@ -264,7 +261,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> Pre
         return PredictedFit(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
     enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
-    advice = f"the start will fail to tell {K} components {apart:g} spreads apart; {enough}"
+    advice = f"the start will not separate {K} components that are {apart:g} spreads apart; {enough}"
     return PredictedFit(prediction, feasible=False, advice=advice)
 
 

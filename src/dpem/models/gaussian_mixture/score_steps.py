@@ -11,9 +11,8 @@ from typing import Any
 from dpem.fitting.check import judged
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.fitting.surrogate import ExpectedStatistics, best_of, combined_noise, efficient, score_query
+from dpem.fitting.surrogate import ExpectedStatistics, best_of, combined_noise, score_query
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.start_steps import SCORES
 from dpem.models.gaussian_mixture.state import (
     TUNING,
     MixtureState,
@@ -46,25 +45,25 @@ class ScoreStep(Step):
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         fit, present = state.fit, 1 - state.presence.empty
         surrogate, rng = fit.surrogate, generator(100 + self.number)
+        rows = (surrogate.x, surrogate.weights)
+        unit = 2 * curator.rows_per_person / (curator.n_rows * math.sqrt(2 * self.rho)) / present
         query = score_query(
             model.schema_of(state),
             fit.family,
             fit.mixture,
-            surrogate.x,
-            None,
-            surrogate.weights,
+            *rows,
             rng,
             ridge=TUNING.ridge,
+            levels=TUNING.levels,
+            noise=unit / math.sqrt(TUNING.queries),
         )
-        unit = curator.noise_scale(query, self.rho) / present / query.radius / math.sqrt(TUNING.queries)
-        query = efficient(query, surrogate.x, None, surrogate.weights, unit, TUNING.levels)
         answer = curator.measure(query, self.rho) / present
         noise = curator.noise_scale(query, self.rho) / present
-        surrogate = surrogate.add(SCORES, query, answer, noise)
+        surrogate = surrogate.add(query, answer, noise)
         if surrogate.effective_share < TUNING.effective:
             surrogate = redrawn(surrogate, fit.family, state, rng)
         count = fit.family.count
-        noises = (*fit.noises, noise / query.kept(surrogate.x, None, surrogate.weights))
+        noises = (*fit.noises, noise / query.kept(surrogate.x, surrogate.weights))
         fits = surrogate.fit(
             fit.family,
             [fit.mixture],
@@ -104,9 +103,9 @@ class ExactEM(Step):
 
         begun = [own.theta for own in fits[: self.starts]]
         found = best_of(family, begun, expect, short=60, kept=3, tolerance=1e-10, most=self.most)
-        query = score_query(schema, family, found[0].theta, surrogate.x, None, surrogate.weights, rng)
+        query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights, rng)
         query = replace(query, radius=NOT_CLIPPED)
-        new = replace(fit, runs=runs_of(found), query=query, converged=found[0].converged)
+        new = replace(fit, runs=runs_of(found), query=query)
         return _with(model, state, new, curator.n_rows, True)
 
 
@@ -121,7 +120,7 @@ MISSED = 8.0
 #: What a missed row counts in the query: the larger, the less noise in their share and the more in the leads.
 WEIGHT = 3.0
 #: Missed rows are reported from so many standard deviations of the noise and from this share on.
-NEEDED, LEAST = 2.0, 0.005
+NEEDED, LEAST = 2.5, 0.005
 
 
 @dataclass(frozen=True)

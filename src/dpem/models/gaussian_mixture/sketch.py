@@ -39,24 +39,19 @@ def largest_slice(amplitudes: FloatArray) -> float:
     return 2 * (float(np.sum(amplitudes)) - low)
 
 
-def _not_empty(xp: Namespace, x: Array) -> Array:
-    """1 for rows with a value, 0 for others."""
-    return xp.astype(xp.any(xp.isfinite(x), axis=1), xp.float64)
-
-
 @dataclass(frozen=True)
 class Sketch(NarrowQuery):
-    """Σ √a_f·(cos fθ, sin fθ) over lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread.
+    """Σ √a_f·(cos fθ, sin fθ) over lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread, and c for every
+    row that counts, c² = M·Σ a_f with M lines.
 
-    Missing values are filled by their conditional means under one Gaussian (mean 0, ``correlation``); a row without any
-    value adds 0.
+    Rows without any value do not count: they add 0. Missing values of others are filled by their conditional means
+    under one Gaussian (mean 0, ``correlation``); if only ``complete`` rows count, nothing is filled.
 
-    *Lemma.* With M lines replacing a row moves the sum by at most √(M·max_s 2Σ a_f(1 − cos fs)). *Proof.* On one
-    line two rows' values differ by Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are;
-    the lines' squares add. A row without values is at the squared distance Σ a_f from any other, on each line: less
-    than 2Σ a_f, the mean over s of what is maximised. ∎ Nothing is clipped: a point of the unit circle is bounded by
-    itself. Powers of e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by
-    10⁻⁹.
+    *Lemma.* Replacing a row moves the sum by at most √(M·max_s 2Σ a_f(1 − cos fs)). *Proof.* On one line two rows'
+    values differ by Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are; the lines' squares
+    add. A row that does not count is at the squared distance M·Σ a_f + c² = 2M·Σ a_f from one that does: M times the
+    mean over s of what is maximised. ∎ Nothing is clipped: a point of the unit circle is bounded by itself. Powers of
+    e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by 10⁻⁹.
     """
 
     centre: FloatArray = field(repr=False)
@@ -65,6 +60,7 @@ class Sketch(NarrowQuery):
     lines: FloatArray = field(repr=False)
     base: float
     amplitudes: FloatArray = field(repr=False)
+    complete: bool = False
 
     @property
     def label(self) -> str:
@@ -73,8 +69,13 @@ class Sketch(NarrowQuery):
     @property
     def bound(self) -> Bound:
         change = math.sqrt(len(self.lines) * largest_slice(self.amplitudes)) * (1 + 1e-9)
-        size = math.sqrt(len(self.lines) * float(np.sum(self.amplitudes))) * (1 + 1e-9)
+        size = math.sqrt(2) * self.one * (1 + 1e-9)
         return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
+
+    @property
+    def one(self) -> float:
+        """c, what a row adds that counts."""
+        return math.sqrt(len(self.lines) * float(np.sum(self.amplitudes)))
 
     @property
     def frequencies(self) -> FloatArray:
@@ -83,15 +84,21 @@ class Sketch(NarrowQuery):
         return np.asarray((f[:, None, None] * self.base * self.lines[None]).reshape(-1, len(self.centre)))
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        theta, present = self._phases(xp, x), _not_empty(xp, x)
+        theta, counts = self._phases(xp, x), self._counts(xp, x)
+        one = xp.reshape(self.one * xp.sum(counts), (1,))
         if isinstance(theta, np.ndarray):
-            return self._waves_in_memory(present, theta)
-        return xp.concat([present @ wave for wave in self._waves(xp, theta)])
+            return np.concatenate([self._waves_in_memory(counts, theta), one])
+        return xp.concat([*(counts @ wave for wave in self._waves(xp, theta)), one])
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
-        """What each row contributes (m × 2LM)."""
-        waves, present = xp.concat(list(self._waves(xp, self._phases(xp, x))), axis=1), _not_empty(xp, x)
-        return waves if xp.all(present > 0) else xp.astype(present, waves.dtype)[:, None] * waves
+    def each(self, xp: Namespace, x: Array) -> Array:
+        """What each row contributes (m × (2LM + 1))."""
+        counts = self._counts(xp, x)[:, None]
+        return xp.concat([*(counts * wave for wave in self._waves(xp, self._phases(xp, x))), self.one * counts], axis=1)
+
+    def _counts(self, xp: Namespace, x: Array) -> Array:
+        """1 for rows that count, 0 for others."""
+        seen = xp.isfinite(x)
+        return xp.astype(xp.all(seen, axis=1) if self.complete else xp.any(seen, axis=1), xp.float64)
 
     def _phases(self, xp: Namespace, x: Array) -> Array:
         """θ of each row and line (m × M)."""
@@ -135,7 +142,8 @@ class Sketch(NarrowQuery):
         total *= np.sqrt(self.amplitudes)[:, None]
         return np.stack([total.real, total.imag], axis=1).ravel()
 
-    def read(self, mean: FloatArray) -> NDArray[np.complex128]:
-        """The characteristic function (L × M, complex) of an answer."""
-        waves = mean.reshape(len(self.amplitudes), 2, len(self.lines))
-        return np.asarray((waves[:, 0] + 1j * waves[:, 1]) / np.sqrt(self.amplitudes)[:, None], dtype=np.complex128)
+    def read(self, mean: FloatArray) -> tuple[NDArray[np.complex128], float]:
+        """The characteristic function (L × M, complex) of the rows that count, and their share, of an answer."""
+        share = min(max(float(mean[-1]) / self.one, 0.02), 1.0)
+        waves = mean[:-1].reshape(len(self.amplitudes), 2, len(self.lines)) / share
+        return np.asarray((waves[:, 0] + 1j * waves[:, 1]) / np.sqrt(self.amplitudes)[:, None], complex), share

@@ -2,8 +2,8 @@
 
 The mixture Σ_k α_k N(μ_k, diag v_k) has the characteristic function Σ_k α_k exp(i w·μ_k − ½Σ_j v_kj·w_j²). Its squared
 distance from the released values, in units of their errors, is minimised over shares, centres and variances: components
-are put one by one where the residual is largest, moved by Levenberg–Marquardt steps, and exchanged for better ones
-while that helps. Diagonal covariances are enough for a start of any type: EM on the surrogate rows finds correlations.
+are put one by one where the residual is largest and moved by Levenberg–Marquardt steps. Diagonal covariances are enough
+for a start of any type: EM on the surrogate rows finds correlations.
 
 Many components describe one correlated Gaussian, or independent columns of any shape, better than one of them does. So
 a number of components is believed only where neither of these describes the sketch as well at fewer parameters.
@@ -148,15 +148,10 @@ def _size_precision(K: int, c: int) -> FloatArray:
     return np.kron(np.eye(K), (np.eye(c) - mean) / COLUMN**2) + np.kron(of_means, mean / c)
 
 
-def fitted(target: Target, K: int, *, restarts: int = 6, exchanges: int = 4) -> FloatArray:
+def fitted(target: Target, K: int, *, restarts: int = 6) -> FloatArray:
     """The best point found for K components."""
     pool = sorted((descend(target.loss, _greedy(target, K, r), 8) for r in range(restarts)), key=lambda own: own[0])
-    best = min((descend(target.loss, point, 40) for _, point in pool[:3]), key=lambda own: own[0])
-    for turn in range(exchanges if K > 1 else 0):
-        new = descend(target.loss, _exchanged(target, best[1], turn), 20)
-        if new[0] < best[0] - LEAST_GAIN:
-            best = new
-    return best[1]
+    return min((descend(target.loss, point, 40) for _, point in pool[:3]), key=lambda own: own[0])[1]
 
 
 def _greedy(target: Target, K: int, turn: int) -> FloatArray:
@@ -178,22 +173,6 @@ def _greedy(target: Target, K: int, turn: int) -> FloatArray:
     )
 
 
-def _exchanged(target: Target, point: FloatArray, turn: int) -> FloatArray:
-    """The same with one component moved: to where the residual is largest, or beside the largest component."""
-    share, means, sizes = target.split(point)
-    K = len(share)
-    moved = int(np.argsort(share)[turn // 2 % K]) if turn % 2 == 0 else turn % K
-    means = means.copy()
-    if turn % 3 == 2:
-        step = target.places[(37 * turn + 11) % len(target.places)]
-        step = step / max(float(np.linalg.norm(step)), 1e-9)
-        means[moved] = means[int(np.argmax(share))] + math.exp(0.5 * target.level) * step
-    else:
-        means[moved] = target.places[int(np.argmax(target.filtered(target.values - target.model(point))))]
-    again = np.full(sizes.size, target.level) if turn % 2 else sizes.ravel()
-    return np.concatenate([np.log(np.maximum(share, 0.05)), means.ravel(), again])
-
-
 def price(target: Target) -> float:
     """What a parameter must bring, in units of misfit, to be believed."""
     return math.log(2 * len(target.values))
@@ -209,7 +188,7 @@ def number_of_components(target: Target, lines: FloatArray, q: int) -> tuple[Flo
     points: list[FloatArray] = []
     path = [score_of_one(target, q), score_of_independent(target, lines, q)]
     for K in range(1, MOST + 1):
-        points.append(fitted(target, K, restarts=3, exchanges=3))
+        points.append(fitted(target, K, restarts=3))
         path.append(target.misfit(points[-1]) + price(target) * K * (q + 1.5))
         if int(np.argmin(path[2:])) + 2 < K:
             break
@@ -244,11 +223,11 @@ def score_of_independent(target: Target, lines: FloatArray, q: int) -> float:
         one = share * np.exp(1j * w * first - 0.5 * w**2 * np.exp(size1))
         two = (1 - share) * np.exp(1j * w * second - 0.5 * w**2 * np.exp(size2))
         each = one + two
-        each = np.where(np.abs(each) < 1e-12, 1e-12, each)
+        each = np.where(np.abs(each) < 1e-12, 1e-12 + 0j, each)
         whole = np.prod(each, axis=1) / target.errors
         by = [one * (1 - share) - two * share, 1j * w * one, 1j * w * two]
         by += [-0.5 * w**2 * np.exp(size1) * one, -0.5 * w**2 * np.exp(size2) * two]
-        J = whole[:, None] * np.hstack([own / each for own in by])
+        J = whole[:, None] * np.hstack([own / each for own in by], dtype=complex)
         return _drawn(expansion(whole - target.values / target.errors, J), point, 1e-3)
 
     start = np.tile(np.array([0.0, -0.5, 0.5, math.log(0.75), math.log(0.75)])[:, None], d)

@@ -15,7 +15,7 @@ from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
-from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components, price
+from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components
 from dpem.models.gaussian_mixture.state import (
     TUNING,
     MixtureState,
@@ -28,9 +28,8 @@ from dpem.models.gaussian_mixture.state import (
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
-#: Blocks of answers that the surrogate agrees with; histograms are between them.
-SKETCH, SCORES = 0, 2
 #: Directions beyond the K − 1 between K centres: a weak one may hide behind the noise.
 _EXTRA = 2
 #: The largest variance of a component, in columns of unit variance, that few columns are searched with.
@@ -143,7 +142,7 @@ class FindMargins(Step):
         noise = curator.noise_scale(query, self.rho) / (1 - state.presence.empty)
         noise = max(noise, 0.3 / math.sqrt(curator.n_rows))
         found = Answer(query, answer, noise)
-        return replace(state, margins=found, far=query.far(answer, noise), constant=query.constant(answer, noise))
+        return replace(state, margins=(found,), far=query.far(answer, noise), constant=query.constant(answer, noise))
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class StartFromSketch(Step):
     ``n_components`` 0 finds their number.
 
     The number is that of the least misfit in units of the noise plus log(features) for every parameter: the whole path
-    of scores is kept.
+    of scores is kept. It is found from complete rows: values that were filled would look like more components.
     """
 
     n_components: int = 2
@@ -165,19 +164,15 @@ class StartFromSketch(Step):
         K, empty = self.n_components, state.presence.empty
         counted = int(np.count_nonzero(state.moments.between)) or len(state.centre)
         moments, shape = _open(state.moments, K or MOST), _shape(model, state)
-        query = _sketch(model.schema_of(state), state, moments, K or MOST)
-        answer = curator.measure(query, self.rho) / (1 - empty)
-        noise = curator.noise_scale(query, self.rho) / (1 - empty)
-        one_variance = model.kind.free(1, len(shape)) == 1 or max(K, TUNING.richest) * len(shape) > MOST_VARIANCES
+        query = _sketch(model.schema_of(state), state, moments, K or MOST, complete=not K)
+        answer, noise = curator.measure(query, self.rho), curator.noise_scale(query, self.rho)
+        one_variance = model.kind.free(1, len(shape)) == 1 or max(K, 6) * len(shape) > MOST_VARIANCES
         target = _target(query, answer, noise, curator.n_rows, moments, shape, one_variance)
         if K:
             point, path = fitted(target, K), np.zeros(0)
         else:
             point, path = number_of_components(target, query.frequencies, counted)
-        start, rich = (
-            _mixture(target.split(own), moments, shape, state, model.kind.full)
-            for own in (point, _richer(target, point))
-        )
+        start = _mixture(target.split(point), moments, shape, state, model.kind.full)
         K, rng = len(start.weights), generator(1)
         family = GaussianFamily(
             K,
@@ -186,15 +181,15 @@ class StartFromSketch(Step):
             model.proportions_of(state),
             state.presence.patterns(TUNING.patterns, rng),
         )
+        least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
+        sketch = Answer(query, answer / (1 - empty), max(noise / (1 - empty), least))
         blocks = (
-            Block(*TUNING.sketch_kappa, TUNING.sketch_components, single=True),
-            Block(*TUNING.margin_kappa, TUNING.margin_components, () if state.margins is None else (state.margins,)),
+            Block(*TUNING.sketch_kappa, TUNING.sketch_components, (sketch,), single=True),
+            Block(*TUNING.margin_kappa, TUNING.margin_components, state.margins),
             Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )
-        least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
-        surrogate = Surrogate.of(
-            *base_rows(rich, state, TUNING.rows_for(curator.n_rows), family.patterns, rng), blocks
-        ).add(SKETCH, query, answer, max(noise, least))
+        rows = base_rows(start, state, TUNING.rows_for(curator.n_rows), family.patterns, rng)
+        surrogate = Surrogate.of(*rows, blocks)
         per_row = 2.2 * math.sqrt(family.count) / (curator.n_rows * math.sqrt(2 * self.rho))  # of scores at this price
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
         restarts = restarts_for(family.count, TUNING.last_restarts)
@@ -224,22 +219,6 @@ def _mixture(
     return Gaussians(share / share.sum(), centres, covariances)
 
 
-def _richer(target: Target, point: FloatArray) -> FloatArray:
-    """The point of as many components or more that describes the sketch best, each parameter at its price."""
-    K = len(target.split(point)[0])
-
-    def score(point: FloatArray, K: int) -> float:
-        return target.misfit(point) + price(target) * K * (target.frequencies.shape[1] + 1.5)
-
-    best = score(point, K)
-    for more in range(K + 1, TUNING.richest + 1):
-        other = fitted(target, more, restarts=2, exchanges=1)
-        if score(other, more) >= best:
-            break
-        best, point = score(other, more), other
-    return point
-
-
 def _few(d: int, K: int) -> bool:
     """Whether there are too few columns to leave any direction out."""
     return d <= max(K - 1, 2) + 1
@@ -255,7 +234,7 @@ def _open(moments: Moments, K: int) -> Moments:
     return moments._replace(between=np.maximum(moments.between, 1 - within), within=within)
 
 
-def _sketch(schema: Any, state: MixtureState, moments: Moments, K: int) -> Sketch:
+def _sketch(schema: Schema, state: MixtureState, moments: Moments, K: int, complete: bool) -> Sketch:
     """Lines along the directions between centres, frequencies up to what a component's spread damps away."""
     d, within = len(state.centre), moments.within
     few = _few(d, K) or not moments.between.any()
@@ -266,7 +245,8 @@ def _sketch(schema: Any, state: MixtureState, moments: Moments, K: int) -> Sketc
     f = np.arange(1, int(np.clip(math.ceil(_REACH / (base * math.sqrt(within))), 4, 12)) + 1)
     amplitudes = f * np.exp(-0.5 * within * (base * f) ** 2) + 0.02
     correlation = moments.correlation
-    return Sketch(schema, state.centre, state.spread, correlation, lines, base, amplitudes / amplitudes.sum())
+    amplitudes = amplitudes / amplitudes.sum()
+    return Sketch(schema, state.centre, state.spread, correlation, lines, base, amplitudes, complete)
 
 
 def _directions(moments: Moments) -> FloatArray:
@@ -286,11 +266,12 @@ def _target(
 ) -> Target:
     """What the released values are to be compared with, and in which units."""
     lines, directions, within = query.frequencies, _directions(moments), moments.within
-    errors = np.repeat(np.sqrt(noise**2 / query.amplitudes + 0.5 / n), len(query.lines))
+    values, share = query.read(answer)
+    errors = np.repeat(np.sqrt((noise / share) ** 2 / query.amplitudes + 0.5 / (n * share)), len(query.lines))
     damping = 0.5 * lines**2 * shape
     if one_variance:
         damping = damping.sum(axis=1, keepdims=True)
     between = moments.between[: directions.shape[1]]
     precision = 1 / (between + 0.25 * moments.edge + 0.05)
     places = normal_points(600, len(between), 1000) * 1.2 * np.sqrt(between + within)
-    return Target(query.read(answer).ravel(), lines @ directions, damping, errors, precision, math.log(within), places)
+    return Target(values.ravel(), lines @ directions, damping, errors, precision, math.log(within), places)

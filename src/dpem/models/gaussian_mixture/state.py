@@ -30,7 +30,7 @@ class Tuning:
     floor : the least standard deviation of a component, as a part of a column's.
     effective : rows are drawn again when less than this share of them carries the weights.
     restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
-    richest, more : components of base rows at most, and beyond K where they are drawn again.
+    more : components of base rows beyond K where they are drawn again.
     patterns : patterns of missing values among the surrogate rows.
     ridge, levels : of the whitener, and the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
@@ -55,7 +55,6 @@ class Tuning:
     effective: float = 0.15
     restarts: int = 2
     last_restarts: int = 8
-    richest: int = 6
     more: int = 6
     patterns: int = 32
     ridge: float = 0.002
@@ -91,23 +90,21 @@ class SurrogateFit:
     """The surrogate rows and the mixture that fits them.
 
     ``noises`` are the standard deviations of the score answers so far, each over the part of the score that its clip
-    kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are
-    where EM on the surrogate converged last, with the log-likelihood there, the best first; ``before`` are the mixtures
-    that the last two queries were asked at.
+    kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are where EM on the surrogate ended last, the
+    best first; ``before`` are the mixtures that the last two queries were asked at.
     """
 
     family: GaussianFamily
     surrogate: Surrogate
-    runs: tuple[tuple[float, Gaussians], ...]
+    runs: tuple[Converged[Gaussians], ...]
     before: tuple[Gaussians, ...] = ()
     noises: tuple[float, ...] = ()
     query: ScoreQuery | None = field(default=None, repr=False)
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
-    converged: bool = True
 
     @property
     def mixture(self) -> Gaussians:
-        return self.runs[0][1]
+        return self.runs[0].theta
 
 
 _NONE = np.zeros(0)
@@ -121,7 +118,7 @@ class MixtureState(State):
     presence: Presence = field(default_factory=lambda: Presence(_NONE))
     spread: FloatArray = field(default_factory=lambda: _NONE)
     moments: Moments = field(default_factory=lambda: Moments(_NONE, _NONE, 1.0, 0.0, _NONE))
-    margins: Answer | None = None
+    margins: tuple[Answer, ...] = ()
     far: Far | None = None
     constant: tuple[tuple[int, float, float], ...] = ()
     surrogate_fit: SurrogateFit | None = None
@@ -147,8 +144,8 @@ TAIL_WEIGHTS = np.concatenate([np.ones(len(ALL_WIDER)), 4 / ONE_WIDER])
 
 
 def base_rows(
-    rich: Gaussians, state: MixtureState, count: int, patterns: FloatArray | None, rng: np.random.Generator
-) -> tuple[FloatArray, None, FloatArray]:
+    mixture: Gaussians, state: MixtureState, count: int, patterns: FloatArray | None, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
     """Rows within the bounds and their base weights. Rows of one wide Gaussian weigh little, the less the farther out,
     so that only an answer that asks for rows between or beyond the components raises them. Rows in far cells of the
     histograms weigh what these say.
@@ -156,15 +153,15 @@ def base_rows(
     few = round(TUNING.wide_rows * count)
     parts, weights = [_tails(state.wide, few, rng)], [TUNING.wide_weight * _shared(TAIL_WEIGHTS, few)]
     if state.far is not None and len(state.far.share):
-        parts.append(state.far.rows(inside(rich, few, rng), rng))
+        parts.append(state.far.rows(inside(mixture, few, rng), rng))
         weights.append(min(float(state.far.share.sum()), 0.5) * _shared(np.ones(1), few))
     rest = count - len(parts) * few
-    parts.append(inside(rich, rest, rng, even=True))
+    parts.append(inside(mixture, rest, rng, even=True))
     weights.append((1 - sum(float(own.sum()) for own in weights)) * _shared(np.ones(1), rest))
     rows = np.vstack(parts)
     for j, low, high in state.constant:  # rows beside a constant would be a component of their own
         rows[:, j] = np.clip(rows[:, j], low, high)
-    return with_missing(rows, patterns), None, np.concatenate(weights)
+    return with_missing(rows, patterns), np.concatenate(weights)
 
 
 def _tails(wide: Gaussians, count: int, rng: np.random.Generator) -> FloatArray:
@@ -190,6 +187,6 @@ def redrawn(surrogate: Surrogate, family: GaussianFamily, state: MixtureState, r
     return surrogate.redrawn(*base_rows(rich, state, len(surrogate.x), family.patterns, rng))
 
 
-def runs_of(fits: Sequence[Converged[Gaussians]]) -> tuple[tuple[float, Gaussians], ...]:
+def runs_of(fits: Sequence[Converged[Gaussians]]) -> tuple[Converged[Gaussians], ...]:
     """Where EM converged, the best first; the best even if it did not."""
-    return tuple((own.log_likelihood, own.theta) for own in fits if own.converged or own is fits[0])
+    return (fits[0], *(own for own in fits[1:] if own.converged))

@@ -1,22 +1,20 @@
-"""How sure latent classes are: standard errors by sampling and by privacy, and whether the classes are stable.
-
-The surrogate rows stand in for the table: the same queries are asked of them, answered with noise of their own, and EM
-follows. How far the classes then come out from the fitted ones is what the noise does to them, and costs nothing.
-"""
+"""What is published of latent classes, and how sure it is: standard errors by sampling and by privacy."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-import array_api_compat.numpy as numpy_api
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from dpem.fitting.rehearsal import generator
-from dpem.fitting.surrogate import Converged, Surrogate, information, share_apart, share_moved, whitener
-from dpem.fitting.surrogate.rows import combined_noise, evidence_kappa, principal, tilt
+from dpem.fitting.surrogate import ScoreQuery, Surrogate, combined_noise, error_roots, share_unstable
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.query import FloatArray
+
+#: Rows of the surrogate that standard errors are taken over.
+ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -52,83 +50,55 @@ class Parameters:
         )
 
 
-def standard_errors(
-    family: ClassFamily, theta: Classes, surrogate: Surrogate, noises: tuple[float, ...], n: int, again: list[Classes]
-) -> tuple[FloatArray, FloatArray, float]:
-    """Standard errors of weights and of probabilities, each by sampling (first) and by privacy, and the share of rows
-    that errors of the size of both put into another class.
-
-    In the coordinates of the scores the covariance by sampling is J⁻¹/n. An answer of W·S with noise τ moves θ by
-    (WJ)⁻¹ times the noise, which is W times it where W = J^(−1/2), and answers add their precisions: τ²W² with the
-    combined τ. Clipping, curvature, the pairs and the pull of the base weights are left out there; so this is scaled to
-    the mean square of what ``again`` shows and averaged with it, parameter by parameter, and the larger one counts.
+def parameters(
+    family: ClassFamily,
+    query: ScoreQuery,
+    surrogate: Surrogate,
+    noises: Sequence[float],
+    others: Iterable[Classes],
+    path: FloatArray,
+    n: int,
+) -> Parameters:
+    """What is published of the classes at which the query stands; ``noises`` are those of the scores, each over the
+    part that its clip kept, ``others`` are other solutions that the fit might have ended at.
     """
-    S = np.asarray(family.scores(numpy_api, theta, surrogate.x, None))
-    W = whitener(information(S, surrogate.weights), TUNING.ridge)
-    shares, levels = (np.zeros((2, *own.shape)) for own in (theta.weights, theta.probabilities))
-    shares[0], levels[0] = _published(family, theta, W @ W / n)
-    moved = 0.0
+    theta: Classes = query.theta
+    exact = replace(query, family=replace(family, floor=1e-12))  # the floor would stop small moves
+    noise = combined_noise(noises) if noises else 0.0
+    x = surrogate.resampled(ROWS, generator(9))
+    by_noise, by_rows, by_surrogate = error_roots(exact, x, 0.0, TUNING.base if noises else 0.0)
+    by_noise = noise * query.kept(x, np.full(ROWS, 1 / ROWS)) * by_noise
+    shares, levels = (
+        np.array(own)
+        for own in zip(
+            *(
+                _published(family, theta, root)
+                for root in (by_rows / math.sqrt(n), np.hstack([by_noise, by_surrogate]))
+            ),
+            strict=True,
+        )
+    )
     if noises:
-        noise = combined_noise(noises)
-        linear = _published(family, theta, noise**2 * W @ W)
-        far = [(own.weights - theta.weights, own.probabilities - theta.probabilities) for own in again]
-        for errors, part, off in zip((shares, levels), linear, zip(*far, strict=True), strict=True):
-            seen = np.mean(np.square(off), axis=0)
-            scaled = part**2 * seen.mean() / max(float(np.mean(part**2)), 1e-300)
-            pooled = (TUNING.pooled * scaled + len(again) * seen) / (TUNING.pooled + len(again))
-            errors[1] = TUNING.widening * np.sqrt(np.maximum(pooled, part**2))
-        levels[1] = np.hypot(levels[1], family.floor)
-        scale = float(np.hypot(TUNING.moving * noise, n**-0.5))
-        moved = share_moved(family, theta, surrogate.x, None, surrogate.weights, W, scale, generator(0), repeats=20)
-    return np.minimum(shares, 1.0), np.minimum(levels, 1.0), moved
+        shares[1], levels[1] = TUNING.widening * shares[1], np.hypot(TUNING.widening * levels[1], family.floor)
+    moved = share_unstable(query, surrogate, others, TUNING.moving * math.hypot(noise, n**-0.5)) if noises else 0.0
+    return Parameters(
+        theta.weights,
+        theta.probabilities,
+        family.observed,
+        np.minimum(shares, 1.0),
+        np.minimum(levels, 1.0),
+        path,
+        moved,
+    )
 
 
-def _published(family: ClassFamily, theta: Classes, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Standard errors of shares and probabilities from the covariance of the scores' coordinates."""
+def _published(family: ClassFamily, theta: Classes, root: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Standard deviations of shares and probabilities where the scores' coordinates move by root·N(0, I)."""
     K = family.K
     change = np.zeros((K, K - 1))
     change[: K - 1] = np.diag(1 / np.sqrt(theta.weights[:-1]))
     change = theta.weights[:, None] * (change - theta.weights @ change)
-    shares = np.sqrt(np.maximum(np.einsum("ki,ij,kj->k", change, covariance[: K - 1, : K - 1], change), 0.0))
-    levels, at = [], K - 1
-    for turn in theta.turned(family.items):
-        own = slice(at, at + turn.shape[1])
-        levels.append(np.sqrt(np.maximum(np.einsum("li,ij,lj->l", turn, covariance[own, own], turn), 0.0)))
-        at += turn.shape[1]
+    shares = np.linalg.norm(change @ root[: K - 1], axis=1)
+    steps = root[K - 1 :].reshape(K, -1, root.shape[1])
+    levels = [np.linalg.norm(turn @ own, axis=1) for turn, own in zip(theta.turned(family.items), steps, strict=True)]
     return shares, np.array(levels)
-
-
-def replayed(family: ClassFamily, surrogate: Surrogate, found: list[Converged[Classes]]) -> tuple[list[Classes], float]:
-    """What other noise would have led to if the surrogate rows were the table: the classes that EM finds from the
-    fitted ones, matched to them, for each of several repeats, and the mean share of rows in another class of the best
-    that EM finds from all solutions in ``found``.
-    """
-    rng, block, theta = generator(0), surrogate.blocks[0], found[0].theta
-    features = np.hstack([own.features(surrogate.x, None) for own in block.answers])
-    answers = surrogate.weights @ features + rng.standard_normal((TUNING.repeats, features.shape[1]))
-    features, answers, variances = principal(features, answers, surrogate.base, block.components)
-    point, again, moved = None, [], []
-    for answer in answers:
-        kappa = evidence_kappa(answer, variances, block.low, block.high)
-        weights, point = tilt(surrogate.base, features, answer, kappa, point)
-        rows = heaviest(surrogate.x, weights)
-        near = rows.fit(family, [theta], short=100, tolerance=1e-5)[0]
-        others = rows.fit(family, [own.theta for own in found[1:3]], short=20, kept=1, most=100, tolerance=1e-5)
-        again.append(near.theta)
-        best = max([near, *others], key=lambda own: own.log_likelihood)
-        moved.append(share_apart(family, surrogate, theta, best.theta))
-    return [_matched(theta, own) for own in again], float(np.mean(moved))
-
-
-def heaviest(x: FloatArray, weights: FloatArray) -> Surrogate:
-    """Weighted rows without the lightest, which together weigh less than 10⁻⁵: EM is as good and faster."""
-    order = np.argsort(weights)
-    kept = order[np.cumsum(weights[order]) > 1e-5]
-    return Surrogate.of(x[kept], None, weights[kept], ())
-
-
-def _matched(theta: Classes, other: Classes) -> Classes:
-    """The other classes in the order in which they are nearest to θ's."""
-    gaps = np.sum((theta.probabilities[:, None] - other.probabilities) ** 2, axis=2)
-    order = linear_sum_assignment(gaps)[1]
-    return Classes(other.weights[order], other.probabilities[order])

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpem.fitting.surrogate import Family
 from dpem.models.latent_class.queries import Items, answers
@@ -46,17 +45,17 @@ class Tuning:
         Principal components to which the features of a block of answers are reduced.
     restarts : int
         Random starts of EM after each query, beside the classes that were found before it.
-    repeats : int
-        How often the queries are asked again of the surrogate rows, to see what noise does.
-    pooled : float
-        How many repeats the linear approximation of a standard error counts for.
+    base : float
+        The error of the base rows in the part of the scores that the clip hides.
     widening : float
-        By how much standard errors due to privacy exceed what the repeats show: the surrogate rows are not the table.
+        By how much standard errors due to privacy exceed their linear form: the surrogate rows are not the table.
     moving : float
         By how much the noise is taken larger where it is seen how many rows it puts into another class.
     clamp : float
         Where a row's lead over independent answers is clamped in the fit check: with 1, classes that are worse than
         independent answers could pass.
+    near : float
+        A solution is nearly as good as the best if its mean log-likelihood is less than that lower.
     unstable : float
         Classes are called unstable if the noise puts more than this share of rows into another class.
     """
@@ -75,11 +74,11 @@ class Tuning:
     model_part: float = 0.95
     components: int = 150
     restarts: int = 8
-    repeats: int = 8
-    pooled: float = 8.0
+    base: float = 0.01
     widening: float = 1.15
     moving: float = 1.3
     clamp: float = 3.0
+    near: float = 0.001
     unstable: float = 0.03
 
 
@@ -157,11 +156,8 @@ class ClassFamily(Family[Classes]):
         weights = np.prod(seen, axis=1) * np.sum(np.exp(theta.log_joint(np, x)), axis=1)
         return np.asarray(weights / weights.sum())
 
-    def draw(self, theta: Classes, m: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
-        return self.sample(theta, m, rng)[0], None
-
-    def sample(self, theta: Classes, m: int, rng: np.random.Generator) -> tuple[FloatArray, NDArray[np.intp]]:
-        """m rows, ±1 for each level and NaN where a value is missing, and their classes."""
+    def draw(self, theta: Classes, m: int, rng: np.random.Generator) -> FloatArray:
+        """m rows, ±1 for each level and NaN where a value is missing."""
         first, group = self.items.first, rng.choice(len(theta.weights), size=m, p=theta.weights)
         x = -np.ones((m, first[-1]))
         for j, L in enumerate(self.items.levels):
@@ -169,12 +165,12 @@ class ClassFamily(Family[Classes]):
             level = np.sum(rng.random((m, 1)) > below, axis=1)
             x[np.arange(m), first[j] + level] = 1.0
             x[rng.random(m) >= self.observed[j], first[j] : first[j] + L] = np.nan
-        return x, group
+        return x
 
-    def joint(self, xp: Namespace, theta: Classes, x: Array, y: Array) -> Array:
+    def joint(self, xp: Namespace, theta: Classes, x: Array) -> Array:
         return theta.log_joint(xp, answers(xp, x, self.items))
 
-    def scores(self, xp: Namespace, theta: Classes, x: Array, y: Array) -> Array:
+    def scores(self, xp: Namespace, theta: Classes, x: Array) -> Array:
         """(r_k − α_k)/√α_k for all but the last class, then r_k·Bᵀ(h/√p_k) for each class: the derivatives along
         log α_k + η/√α_k and p_k + √p_k∘Bη.
         """
@@ -198,7 +194,7 @@ class ClassFamily(Family[Classes]):
         )
         return Classes(weights / weights.sum(), self.items.floored(p, max(self.floor, 1e-12)))
 
-    def statistics(self, xp: Namespace, theta: Classes, x: Array, y: Array, weights: Array) -> Array:
+    def statistics(self, xp: Namespace, theta: Classes, x: Array, weights: Array) -> Array:
         """Σ r_k for each class, Σ r_k·h, and the log-likelihood. Rows with weights are surrogate rows, one-hot already;
         classes are kept as rows of arrays: reductions over few columns are slow.
         """
@@ -219,9 +215,7 @@ class ClassFamily(Family[Classes]):
         weights = np.maximum(counts, 1e-9)
         return Classes(weights / weights.sum(), self.items.floored(self.items.proportions(sums), self.floor))
 
-    def random_start(
-        self, x: FloatArray, y: FloatArray | None, weights: FloatArray, rng: np.random.Generator
-    ) -> Classes:
+    def random_start(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> Classes:
         """The overall probabilities times e^(normal), for each class and level."""
         p = np.maximum(self.overall, 0.01) * np.exp(rng.standard_normal((self.K, len(self.overall))))
         return Classes(rng.dirichlet(np.full(self.K, 4.0)), self.items.floored(self.items.proportions(p), 1e-3))

@@ -91,7 +91,7 @@ class LatentClass(Model):
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
         family = ClassFamily(len(theta.weights), self.items, theta.observed, theta.weights @ theta.probabilities)
-        return family.draw(theta.classes, n, rng)
+        return family.draw(theta.classes, n, rng), None
 
 
 def most_classes(items: Items) -> int:
@@ -181,7 +181,7 @@ def _error(items: Items, theta: Classes, scores: list[float], sizes: Sizes) -> f
     """The root mean square by which the noise of the scores moves probabilities, to first order."""
     K = len(theta.weights)
     family = ClassFamily(K, items, np.ones(len(items.levels)), theta.weights @ theta.probabilities)
-    S = np.asarray(family.scores(numpy_api, theta, family.draw(theta, ROWS, generator(0))[0], None))
+    S = np.asarray(family.scores(numpy_api, theta, family.draw(theta, ROWS, generator(0))))
     W = whitener(information(S, np.full(ROWS, 1 / ROWS)), TUNING.ridge)
     norms = np.sqrt(np.einsum("ij,ij->i", S @ W, S @ W))
     radius = float(np.quantile(norms, TUNING.level))

@@ -128,7 +128,7 @@ class PairMoments(NarrowQuery):
         pairs = [products[i, int(first) :] for i, first in enumerate(later)]
         return xp.concat([xp.sum(h, axis=0), *pairs, xp.sum(self._answered(xp, h), axis=0)])
 
-    def each(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def each(self, xp: Namespace, x: Array) -> Array:
         """What each row contributes."""
         h = answers(xp, x, self.items)
         c = xp.matmul(h, like(xp, self.items.effects, x))

@@ -12,8 +12,8 @@ from scipy.optimize import least_squares
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
-from dpem.fitting.surrogate import Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
-from dpem.models.latent_class.errors import Parameters, heaviest, replayed, standard_errors
+from dpem.fitting.surrogate import Answer, Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
+from dpem.models.latent_class.errors import parameters
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, answers
 from dpem.privacy import Curator
@@ -21,6 +21,8 @@ from dpem.query import FloatArray
 
 #: Cells that are counted for the fit without privacy; with more it reads the rows at every step of EM.
 MOST_COUNTED = 2**21
+#: A radius that clips no row.
+NOT_CLIPPED = 1e9
 #: Steps of the search for the classes closest to the pairs, and how weakly these are drawn to where it begins.
 STEPS, PULL = 12, 0.1
 
@@ -81,21 +83,22 @@ def surrogate_rows(family: ClassFamily, query: PairMoments, mean: FloatArray, no
     drawn before, tilted to the answer. Of drawn rows 3 in 10 have independent answers.
     """
     items, missing = family.items, family.observed < 1
-    blocks = [Block(1.0, 3e4, TUNING.components)]  # one κ for all answers: with one of their own scores are wasted
+    answer = Answer(query, mean, np.maximum(noise, 1e-12))  # scores join its block: a κ of their own wastes them
+    blocks = [Block(1.0, 3e4, TUNING.components, (answer,))]
     alone = Classes(np.ones(1), family.overall[None])
     if items.cells(missing) <= TUNING.most_cells:
         x = items.rows_of(np.arange(items.cells(missing)), missing)
-        return Surrogate.of(x, None, family.cell_weights(alone, x), blocks).add(0, query, mean, noise)
+        return Surrogate.of(x, family.cell_weights(alone, x), blocks)
     rng = generator(0)
 
-    def drawn(theta: Classes) -> tuple[FloatArray, None, FloatArray]:
+    def drawn(theta: Classes) -> tuple[FloatArray, FloatArray]:
         """Different rows, and how often each was drawn."""
         part = TUNING.drawn * 7 // 10
-        rows = np.vstack([family.draw(theta, part, rng)[0], family.draw(alone, TUNING.drawn - part, rng)[0]])
+        rows = np.vstack([family.draw(theta, part, rng), family.draw(alone, TUNING.drawn - part, rng)])
         different, counts = np.unique(answers(numpy_api, rows, items), axis=0, return_counts=True)
-        return different, None, counts.astype(float)
+        return different, counts.astype(float)
 
-    surrogate = Surrogate.of(*drawn(alone), blocks).add(0, query, mean, noise)
+    surrogate = Surrogate.of(*drawn(alone), blocks)
     wide = replace(family, K=TUNING.drawn_classes)
     for _ in range(TUNING.redraws):
         found = surrogate.fit(wide, [], restarts=2, rng=rng, short=15, kept=1, most=40, tolerance=1e-5)
@@ -110,10 +113,17 @@ def with_base(family: ClassFamily, independent: Surrogate, theta: Classes) -> Su
     if len(independent.x) != family.items.cells(family.observed < 1):
         return independent  # drawn rows
     base = TUNING.model_part * family.cell_weights(theta, independent.x) + (1 - TUNING.model_part) * independent.base
-    other = independent.redrawn(independent.x, None, base)
+    other = independent.redrawn(independent.x, base)
     values = sum(len(own.mean) for own in independent.blocks[0].answers)
     needed = 0.5 * family.parameters * math.log(values)
     return other if other.log_evidence - independent.log_evidence > needed else independent
+
+
+def heaviest(x: FloatArray, weights: FloatArray) -> Surrogate:
+    """Weighted rows without the lightest, which together weigh less than 10⁻⁵: EM is as good and faster."""
+    order = np.argsort(weights)
+    kept = order[np.cumsum(weights[order]) > 1e-5]
+    return Surrogate.of(x[kept], weights[kept])
 
 
 def fitted(
@@ -137,21 +147,20 @@ class ScoreStep(Step):
         family, surrogate, theta = state.family, state.surrogate, state.classes
         number = len(state.noises) + 1
         x, weights, rng = surrogate.x, surrogate.weights, generator(number)
-        query = score_query(model.schema, family, theta, x, None, weights, rng, ridge=TUNING.ridge, level=TUNING.level)
+        query = score_query(model.schema, family, theta, x, weights, rng, ridge=TUNING.ridge, levels=[TUNING.level])
         noise, mean = curator.noise_scale(query, self.rho), curator.measure(query, self.rho)
-        added = [own.add(0, query, mean, noise) for own in (state.independent, surrogate)]
-        state = replace(state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise))
+        added = [own.add(query, mean, noise) for own in (state.independent, surrogate)]
+        state = replace(
+            state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise / query.kept(x, weights))
+        )
         state, found = state.improved(number, [theta])
-        return replace(state, theta=parameters(state, found, curator.effective_rows)) if self.last else state
-
-
-def parameters(state: ClassState, found: list[Converged[Classes]], n: int) -> Parameters:
-    """What is published, and how sure it is."""
-    family, surrogate, theta = state.family, state.surrogate, found[0].theta
-    again, moved = replayed(family, surrogate, found) if state.noises else ([], 0.0)
-    shares, levels, near = standard_errors(family, theta, surrogate, state.noises, n, again)
-    moved = max(moved, near)
-    return Parameters(theta.weights, theta.probabilities, family.observed, shares, levels, state.path, moved)
+        if not self.last:
+            return state
+        near = [own.theta for own in found[1:] if own.log_likelihood > found[0].log_likelihood - TUNING.near]
+        query, others = replace(query, theta=state.classes), [theta, *near]
+        n = curator.effective_rows
+        published = parameters(family, query, state.surrogate, state.noises, others, state.path, n)
+        return replace(state, theta=published)
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,7 @@ class Converge(Step):
         if items.cells(counts.missing) <= MOST_COUNTED:
             seen = curator.measure(counts, math.inf)
             there = np.flatnonzero(seen)
-            rows = Surrogate.of(items.rows_of(there, counts.missing), None, seen[there], ())
+            rows = Surrogate.of(items.rows_of(there, counts.missing), seen[there])
         path = np.zeros(0)
         if not model.n_classes:
             path = np.array(
@@ -184,13 +193,15 @@ class Converge(Step):
             family = replace(family, K=int(np.argmin(path)) + 1)
         best = self._best(family, curator, model, rows)
         if rows is None:
-            rows = Surrogate.of(family.draw(best.theta, TUNING.drawn, generator(0))[0], None, np.ones(TUNING.drawn), ())
-        state = replace(state, family=family, surrogate=rows, classes=best.theta, path=path)
-        return replace(state, theta=parameters(state, [best], curator.effective_rows))
+            rows = Surrogate.of(family.draw(best.theta, TUNING.drawn, generator(0)), np.ones(TUNING.drawn))
+        query = score_query(model.schema, family, best.theta, rows.x, rows.weights, generator(1))
+        query = replace(query, radius=NOT_CLIPPED)
+        theta = parameters(family, query, rows, (), (), path, curator.effective_rows)
+        return replace(state, family=family, surrogate=rows, classes=best.theta, path=path, theta=theta)
 
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
         rng, nothing = generator(0), np.zeros(0)
-        starts = [family.random_start(nothing, None, nothing, rng) for _ in range(self.starts if family.K > 1 else 1)]
+        starts = [family.random_start(nothing, nothing, rng) for _ in range(self.starts if family.K > 1 else 1)]
 
         def expect(theta: Classes) -> FloatArray:
             return curator.measure(ExpectedStatistics(model.schema, family, theta), math.inf)

@@ -233,7 +233,7 @@ BoolArray = NDArray[np.bool_]
 
 
 class Coding(NamedTuple):
-    """z = scale·(u − centre). ``from_shares`` marks the second moments that shares tell, ``gram`` these and
+    """z = scale·(u − centre). ``from_shares`` marks the second moments that follow from shares, ``gram`` these and
     ``gram_variance`` how unsure they are, ``mean_variance`` the same of means (0 is the mean). ``excluded`` are
     coordinates of levels that are too rare: rows that have them count nothing. ``unused`` are those, and columns that
     are nearly always missing.

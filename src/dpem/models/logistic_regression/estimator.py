@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,8 +13,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
 
 from dpem._validation import ArgumentError
+from dpem.fitting.columns import Columns
 from dpem.fitting.diagnostics import Diagnostic
-from dpem.fitting.formula import CompiledFormula, compiled, raw_columns
+from dpem.fitting.formula import CompiledFormula
+from dpem.fitting.formula_terms import logical, parsed, refusal
+from dpem.fitting.formula_text import raw_columns
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import State
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
@@ -55,25 +59,10 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
 
     Parameters
     ----------
-    sparsity : int, optional
-        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
-    epsilon, delta : float
-        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
-    bounds : dict, pair or path
-        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
-    levels : dict, optional
-        Levels of categorical columns by name; the first is the baseline. Under the response's name, its two levels.
     classes : sequence of two, default (0, 1)
         The two levels of the response, numbers or texts. Coefficients are about the odds of the second. A response that
-        is neither counts as missing.
-    formula : str, optional
-        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
-    weights : str, optional
-        The column of the rows' weights, such as a survey's: of them only the proportions matter.
-    max_weight : float, optional
-        The public bound of the weights; larger ones are clipped to it.
-    check : bool, default True
-        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration.
+        is neither counts as missing. ``levels`` may hold them instead, under the response's name.
+    {glm}
     {shared}
 
     Attributes
@@ -85,12 +74,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         ``exp(coef_)``.
     classes_ : array
         The two levels of the response.
-    mean_, covariance_ : array
-        Mean and covariance of the coordinates, as released.
-    complete_share_ : float
-        The share of rows without a missing value.
-    converged_ : bool
-        Whether the reference fit converged; always True with privacy, where steps are counted beforehand.
+    {attributes}
 
     Examples
     --------
@@ -127,9 +111,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
     ) -> None: ...
 
     def _model(self, schema: Schema) -> LogisticRegression:
-        return LogisticRegression(
-            schema, family=Bernoulli(), sparsity=self._checked_sparsity(), terms=self._implied_terms()
-        )
+        return LogisticRegression(schema, family=Bernoulli(), **self._shared(schema))
 
     def _classes_of(self, y_name: str | None) -> Levels:
         """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""
@@ -152,12 +134,22 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         middle, half = (no + yes) / 2, 1.5 * abs(yes - no)  # the levels are at −1/3 and 1/3 of the unit coordinate
         return middle - half, middle + half
 
+    def _formula_levels(self) -> Any:
+        if self.classes is None:
+            return self.levels
+        return {**(self.levels or {}), raw_columns(self.formula, needs_y=True)[-1]: self.classes}
+
     def _compiled(self) -> CompiledFormula | None:
-        if self.formula is None or self.classes is None:
-            return super()._compiled()
-        response = raw_columns(self.formula, needs_y=True)[-1]
-        levels = {**(self.levels or {}), response: self.classes}
-        return compiled(self.formula, self.bounds, levels, needs_y=True)
+        formula = super()._compiled()
+        if formula is None:
+            return None
+        assert formula.response is not None
+        if logical(parsed(formula.response)):
+            formula.response_bounds()  # which refuses what it cannot compute
+        elif not isinstance(parsed(formula.response), ast.Name):
+            example = "as in 'I(y > 3) ~ x'"
+            raise refusal(f"must have a column or a comparison left of '~', {example}, not {formula.response!r}.")
+        return formula
 
     def _open(self, probe: Any, X: Any, y: Any, weight: str | None) -> Table:
         if self.formula is not None:
@@ -167,11 +159,11 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
             declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
         return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))
 
-    def _set_fitted(self, state: State, *others: Any) -> None:
+    def _set_fitted(self, state: State, columns: Columns, *others: Any) -> None:
         if not state.theta.labels:
-            labels = self._classes_of(others[1]["y_name_"]).labels
+            labels = self._classes_of(columns.y_name).labels
             state = replace(state, theta=replace(state.theta, labels=labels))
-        super()._set_fitted(state, *others)
+        super()._set_fitted(state, columns, *others)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         attributes = super()._attributes(theta, schema)

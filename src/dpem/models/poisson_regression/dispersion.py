@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
 from dpem.models._glm.families import Poisson
+from dpem.models._glm.model import GeneralisedLinearModel
 from dpem.models._glm.posterior import placed
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.steps import GlmState
@@ -63,7 +63,7 @@ class FindDispersion(Step):
     def describe(self) -> str:
         return "dispersion of the counts around the fit"
 
-    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         private = math.isfinite(self.rho)
         if not private and not self.final:
             return state

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import nbinom
 
-from dpem._validation import Argument, ArgumentError
-from dpem.fitting.diagnostics import Diagnostic
+from dpem._validation import ArgumentError
+from dpem.fitting.diagnostics import Diagnostic, Severity
 from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
@@ -28,8 +28,9 @@ __all__ = ["DPPoissonRegression", "Parameters"]
 
 #: Parts of the scores' price that measure the dispersion, after the first score and at the end.
 FIRST_DISPERSION, LAST_DISPERSION = 0.03, 0.05
-#: Counts are called overdispersed if the dispersion is this large, and so many standard errors above 1.
-OVERDISPERSED, STANDARD_ERRORS = 1.2, 2.0
+#: Counts are called overdispersed if the dispersion is this large, and so many standard errors above 1. From the last
+#: one on a few large counts decide the fit, and it is a warning.
+OVERDISPERSED, STANDARD_ERRORS, EXTREME = 1.2, 2.0, 25.0
 #: Counts of which so many are at the upper bound are said to be clipped.
 AT_BOUND = 0.05
 
@@ -64,28 +65,13 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
 
     Parameters
     ----------
-    sparsity : int, optional
-        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
-    epsilon, delta : float
-        The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
-    bounds : dict, pair or path
-        Public limits of each column: by name, as (low, high) of numbers or vectors, or a file.
     y_bounds : pair, optional
         Public limits of the response, the lower one not negative; larger counts are clipped.
-    levels : dict, optional
-        Levels of categorical columns by name; the first is the baseline.
     offset : str, optional
         The column that is added to the linear predictor as it is, such as a logarithm of an exposure.
     exposure : str, optional
         The column whose logarithm is added to the linear predictor, such as person-years; its bounds are positive.
-    formula : str, optional
-        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
-    weights : str, optional
-        The column of the rows' weights, such as a survey's: of them only the proportions matter.
-    max_weight : float, optional
-        The public bound of the weights; larger ones are clipped to it.
-    check : bool, default True
-        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration.
+    {glm}
     {shared}
 
     Attributes
@@ -97,12 +83,7 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         ``exp(coef_)``.
     dispersion_ : float
         The variance of counts around their mean, divided by the mean: 1 for Poisson counts.
-    mean_, covariance_ : array
-        Mean and covariance of the coordinates, as released.
-    complete_share_ : float
-        The share of rows without a missing value.
-    converged_ : bool
-        Whether the reference fit converged; always True with privacy, where steps are counted beforehand.
+    {attributes}
 
     Examples
     --------
@@ -144,32 +125,8 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         if schema.y_middle - schema.y_half < 0 and schema.y_middle != 0:
             low = schema.y_middle - schema.y_half
             raise ArgumentError("y_bounds", f"must not be negative: counts are at least 0, got {low:g}.")
-        offset, exposure = (self._coordinate(schema, name) for name in ("offset", "exposure"))
-        if offset >= 0 and exposure >= 0:
-            raise ArgumentError("offset", "and ", Argument("exposure"), " must not both be given.")
-        if exposure >= 0 and not schema.middle[exposure] - schema.half[exposure] > 0:
-            raise ArgumentError(
-                "bounds", f"of the exposure {self.exposure!r} must be positive: its logarithm is taken."
-            )
         family = Poisson(schema.y_middle, schema.y_half)
-        sparsity = self._checked_sparsity()
-        return PoissonRegression(
-            schema,
-            family=family,
-            offset_coordinate=offset,
-            exposure=exposure,
-            sparsity=sparsity,
-            terms=self._implied_terms(),
-        )
-
-    def _coordinate(self, schema: Schema, argument: str) -> int:
-        """The coordinate of the column that the argument names, −1 if it names none."""
-        name = getattr(self, argument)
-        if name is None:
-            return -1
-        if name not in schema.names:
-            raise ArgumentError(argument, f"must be the name of a numeric column of X, got {name!r}.")
-        return schema.names.index(name)
+        return PoissonRegression(schema, family=family, **self._shared(schema))
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         attributes = super()._attributes(theta, schema)
@@ -191,27 +148,33 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
             )
         phi, error = self.theta_.dispersion
         if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
-            diagnostics.append(
-                Diagnostic(
-                    "overdispersion",
-                    "note",
-                    f"The counts vary {phi:.2g} times as much as Poisson's law has it (standard error {error:.2g}). "
-                    "Standard errors are widened accordingly.",
-                    "A column that explains the excess may be missing.",
-                )
+            severity: Severity = "note" if phi < EXTREME else "warning"
+            few = " A few large counts may decide the coefficients, whose intervals may be too short."
+            message = (
+                f"The counts vary {phi:.2g} times as much as Poisson's law has it (standard error {error:.2g}). "
+                f"Standard errors are widened accordingly.{few if phi > EXTREME else ''}"
             )
+            other = " Linear regression of log(y + 1) depends less on large counts." if phi > EXTREME else ""
+            advice = f"A column that explains the excess may be missing.{other}"
+            diagnostics.append(Diagnostic("overdispersion", severity, message, advice))
         return diagnostics
+
+    def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The mean is at most the upper bound of the counts, whatever the noise of the coefficients is."""
+        mean = np.minimum(super()._inverse_link(eta)[0], self.schema_.y_middle + self.schema_.y_half)
+        return mean, mean
 
     def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
         """Quantiles of negative binomial counts with the measured dispersion at the ends of the mean's interval."""
         reach, phi = float(ndtri(1 - alpha / 2)), max(self.dispersion_, 1.0 + 1e-6)
-        low, high = np.exp(eta - reach * error), np.exp(eta + reach * error)
+        low, high = (self._inverse_link(eta + sign * reach * error)[0] for sign in (-1, 1))
         ends = ((low, alpha / 2), (high, 1 - alpha / 2))
         first, second = (np.asarray(nbinom.ppf(part, mean / (phi - 1), 1 / phi)) for mean, part in ends)
         return first, second
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The expected count of each row, given its offset or exposure; NaN where a covariate is missing.
+        """The expected count of each row, given its offset or exposure, at most the upper bound of the counts; NaN
+        where a covariate is missing.
 
         Parameters
         ----------
@@ -222,4 +185,4 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         -------
         array of shape (rows,)
         """
-        return np.exp(self._predictors(X))
+        return self._inverse_link(self._predictors(X))[0]

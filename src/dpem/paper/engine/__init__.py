@@ -18,8 +18,8 @@ class Engine(Protocol):
     """Sums over all columns for rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
 
     Project on the columns where β is not zero, compute each row's weight by the query's formula, clamp it, clip the
-    entries, accumulate. An engine does the clipping that a query's bound promises, so the promise is an engine's to
-    keep: contributions are finite and within the bound *whatever a row contains*. Blocked queries may be added in the
+    entries, accumulate. An engine does the clipping on which a query's bound rests, so it must keep that
+    contributions are finite and within the bound *whatever a row contains*. Blocked queries may be added in the
     rows' dtype, at most :data:`~dpem.query.BLOCK` rows at a time; all else is float64. Results are float64 numpy arrays
     on the host.
     """

@@ -23,9 +23,6 @@ from numba import njit
 
 from dpem.query import BLOCK
 
-#: Bytes of a row beyond which its sum no longer stays in a core's nearest cache while one row is added.
-LONG = 12_000
-
 #: Sums of one column may be reordered (they are slack-bounded either way), NaN keeps its meaning.
 _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 _compiled = njit(cache=True, nogil=True, fastmath={"contract"})
@@ -48,11 +45,13 @@ def clamped(values, low, high, out):  # type: ignore[no-untyped-def]
         out[i] = clamp(kind(values[i]), low, high)
 
 
-@_inlined
+@_compiled
 def clip(x, T, odd):  # type: ignore[no-untyped-def]
-    """x moved into [−T, T]; not-a-number becomes ``odd``, which is T, or 0 where a missing entry adds nothing here."""
+    """x moved into [−T, T]; not-a-number becomes T, or ``odd`` where entries may be missing."""
     inside = x if x < T else T
     inside = inside if inside > -T else -T
+    if odd is None:
+        return inside
     return inside if x == x else odd
 
 
@@ -68,39 +67,19 @@ def ramp(x, floor, slope, start, one):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def accumulate(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-untyped-def]
-    """Add Σ clamp(a_i, ±A)·Π_T(x_i) to ``out``: BLOCK rows in their dtype, blocks in float64.
+def accumulate(X, a, A, T, odd, c, low, high, hidden, where, beta, out):  # type: ignore[no-untyped-def]
+    """Add Σ clamp(a_i, ±A)·Π_T(x_i) to ``out``, eight rows for one reading of it: BLOCK rows in their dtype, blocks in
+    float64.
 
-    If there is a c, a missing entry (NaN) adds clamp(c_i, low, high)·β_j instead, which is 0 but in the columns
-    ``where``, whose β is given.
+    Where entries may be missing (NaN) ``odd`` is 0, and such an entry adds clamp(c_i, low, high)·β_j, which is 0 but
+    in the columns ``where``, whose β is given, of rows with ``hidden`` > 0; else ``odd`` is None and c has no numbers.
     """
-    n, d, has_missing, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
-    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if has_missing else T
-    w, v = np.empty(n, dtype=X.dtype), np.empty(c.shape[0], dtype=X.dtype)
-    clamped(a, -A, A, w)
-    clamped(c, low, high, v)
-    for first in range(0, n, BLOCK):
-        last = min(n, first + BLOCK)
-        block[:] = 0
-        for i in range(first, last):
-            row, a_i = X[i], w[i]
-            for j in range(d):
-                block[j] += a_i * clip(row[j], T, odd)
-        if has_missing:
-            for i in range(first, last):
-                for k in range(where.shape[0]):
-                    if X[i, where[k]] != X[i, where[k]]:
-                        block[where[k]] += v[i] * beta[k]
-        for j in range(d):
-            out[j] += block[j]
-
-
-@_compiled
-def accumulate_long(X, a, A, T, c, low, high, where, beta, out):  # type: ignore[no-untyped-def]
-    """The same for rows beyond ``LONG`` bytes: eight of them for one reading of the sum."""
-    n, d, has_missing, kind = a.shape[0], out.shape[0], c.shape[0] == a.shape[0], X.dtype.type
-    block, odd = np.zeros(d, dtype=X.dtype), kind(0) if has_missing else T
-    w, v = np.zeros(-(-n // 8) * 8, dtype=X.dtype), np.empty(c.shape[0], dtype=X.dtype)
+    n, d = a.shape[0], out.shape[0]
+    block, w, v = (
+        np.zeros(d, dtype=X.dtype),
+        np.zeros(-(-n // 8) * 8, dtype=X.dtype),
+        np.empty(c.shape[0], dtype=X.dtype),
+    )
     clamped(a, -A, A, w[:n])
     clamped(c, low, high, v)
     for first in range(0, n, BLOCK):
@@ -117,9 +96,9 @@ def accumulate_long(X, a, A, T, c, low, high, where, beta, out):  # type: ignore
                 more = a4 * clip(r4[j], T, odd) + a5 * clip(r5[j], T, odd)
                 more += a6 * clip(r6[j], T, odd) + a7 * clip(r7[j], T, odd)
                 block[j] += less + more
-        if has_missing:
+        if odd is not None:
             for i in range(first, last):
-                for k in range(where.shape[0]):
+                for k in range(where.shape[0] if hidden[i] > 0.0 else 0):
                     if X[i, where[k]] != X[i, where[k]]:
                         block[where[k]] += v[i] * beta[k]
         for j in range(d):
@@ -128,23 +107,9 @@ def accumulate_long(X, a, A, T, c, low, high, where, beta, out):  # type: ignore
 
 @_compiled
 def accumulate_ramp(X, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
-    """Add Σ clamp(g_i, ±1)·ramp(x_i²) to ``out``; g without numbers means 1 for every row."""
-    n, d, kind = X.shape[0], out.shape[0], X.dtype.type
-    one, has_g = kind(1.0), g.shape[0] == X.shape[0]
-    block = np.zeros(d, dtype=X.dtype)
-    for first in range(0, n, BLOCK):
-        block[:] = 0
-        for i in range(first, min(n, first + BLOCK)):
-            row, g_i = X[i], kind(clamp(kind(g[i]), -one, one)) if has_g else one
-            for j in range(d):
-                block[j] += g_i * ramp(row[j], floor, slope, start, one)
-        for j in range(d):
-            out[j] += block[j]
-
-
-@_compiled
-def accumulate_ramp_long(X, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
-    """The same for rows beyond ``LONG`` bytes: eight of them for one reading of the sum."""
+    """Add Σ clamp(g_i, ±1)·ramp(x_i²) to ``out``, eight rows for one reading of it; g without numbers means 1 for
+    every row.
+    """
     n, d, kind = X.shape[0], out.shape[0], X.dtype.type
     one, block, w = kind(1.0), np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 8) * 8, dtype=X.dtype)
     w[:n] = one
@@ -207,17 +172,16 @@ def dots_ramp(x0, x1, x2, x3, g, floor, slope, start, one):  # type: ignore[no-u
 
 
 @_compiled
-def accumulate_columns(XT, a, T, c, beta, out):  # type: ignore[no-untyped-def]
+def accumulate_columns(XT, a, T, odd, c, beta, out):  # type: ignore[no-untyped-def]
     """The sums of :func:`accumulate`; the weights are clamped already, and β is that of all these columns."""
-    n, d, part, has_missing = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype), c.shape[0] == a.shape[0]
-    odd = a.dtype.type(0) if has_missing else T
+    n, d, part = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype)
     for j in range(0, d, 4):
         x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
         for f in range(0, n, BLOCK):
             e = min(n, f + BLOCK)
             part[0], part[1], part[2], part[3] = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], T, odd)
             for k in range(min(4, d - j)):
-                if has_missing and beta[j + k] != 0:
+                if odd is not None and beta[j + k] != 0:
                     part[k] += dot_missing(XT[j + k, f:e], c[f:e], beta[j + k])
                 out[j + k] += part[k]
 
@@ -274,7 +238,7 @@ def accumulate_sparse(data, indices, indptr, first, right, a, c, beta, has_missi
             a_i, c_i = clamp(a[i], -A, A), clamp(c[i], low, high)
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, j = np.float64(data[e]), indices[e]
-                out[j] += c_i * beta[j] if has_missing and x != x else a_i * clip(x, T, T)
+                out[j] += c_i * beta[j] if has_missing and x != x else a_i * clip(x, T, None)
 
 
 @_compiled

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, SupportQuery
 
 #: Bytes of a row for each column of β beyond which the other columns are not read for the projection.
-APART = 384
+APART = 28
 #: Columns in a task, where columns lie together.
 COLUMNS = 16
 NOTHING = np.empty(0)
@@ -35,24 +35,22 @@ class DenseEngine:
     """
 
     def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        q, dtype, d, has_missing = query, chunk.X.dtype, chunk.X.shape[1], query.bracket is not None
-        A, T = float_below(q.residual, dtype), float_below(q.entry, dtype)
+        q, dtype, d, has_missing = query, chunk.X.dtype, chunk.X.shape[1], query.has_missing
+        A, T, odd = float_below(q.residual, dtype), float_below(q.entry, dtype), dtype.type(0) if has_missing else None
         low, high = dtype.type(-1), float_below(0.0 if q.bracket is None else q.bracket, dtype)
         beta, where = checked_beta(q, d).astype(dtype), np.flatnonzero(q.beta)
+        through, on, exact = len(where) * APART > d * dtype.itemsize, beta[where], q.beta[where]
 
         def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
-            through = len(where) * APART > d * X.itemsize
-            accumulate = clipped_sums.accumulate_long if d * X.itemsize > clipped_sums.LONG else clipped_sums.accumulate
-
             def add(rows: slice, out: FloatArray) -> None:
                 x = X[rows]
                 fitted, hidden = np.empty(len(x)), np.empty(len(x) * has_missing)
                 if through:
                     projections.project_through(x, q.beta, fitted, hidden)
                 else:
-                    projections.project(x, where, q.beta[where], fitted, hidden)
+                    projections.project(x, where, exact, fitted, hidden)
                 a, c = weights_of(q, fitted, hidden, y, rows)
-                accumulate(x, a, A, T, c, low, high, where, beta[where], out)
+                clipped_sums.accumulate(x, a, A, T, odd, c, low, high, hidden, where, on, out)
 
             return by_tasks(X, d, add)
 
@@ -63,13 +61,13 @@ class DenseEngine:
                 rows = slice(task * TASK, min(n, (task + 1) * TASK))
                 length = rows.stop - rows.start
                 fitted, hidden = np.empty(length), np.empty(length * has_missing)
-                projections.project_columns(XT, where, q.beta[where], rows.start, fitted, hidden)
+                projections.project_columns(XT, where, exact, rows.start, fitted, hidden)
                 raw_a, raw_c = weights_of(q, fitted, hidden, y, rows)
                 clipped_sums.clamped(raw_a, -A, A, a[rows])
                 clipped_sums.clamped(raw_c, low, high, c[rows])
 
             side_by_side(weigh, -(-n // TASK))
-            _by_columns(d, lambda j: clipped_sums.accumulate_columns(XT[j], a, T, c, beta[j], out[j]))
+            _by_columns(d, lambda j: clipped_sums.accumulate_columns(XT[j], a, T, odd, c, beta[j], out[j]))
             return out
 
         return summed(chunk, by_rows, by_columns)
@@ -79,11 +77,8 @@ class DenseEngine:
         floor, start, slope = (kind(v) for v in query.line)
 
         def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
-            long = d * X.itemsize > clipped_sums.LONG
-            accumulate = clipped_sums.accumulate_ramp_long if long else clipped_sums.accumulate_ramp
-
             def add(rows: slice, out: FloatArray) -> None:
-                accumulate(X[rows], largeness(query, y, rows), floor, slope, start, out)
+                clipped_sums.accumulate_ramp(X[rows], largeness(query, y, rows), floor, slope, start, out)
 
             return by_tasks(X, d, add)
 

@@ -9,6 +9,7 @@ change of what it was compiled from. No loop starts threads: see :mod:`dpem._thr
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 @intrinsic
 def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
-    """Tell the processor that X[i, j] will be read soon: entries far apart then arrive side by side."""
+    """Prefetch X[i, j], which will be read soon: entries far apart then arrive side by side."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
@@ -71,16 +72,20 @@ def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
     has_missing = hidden.shape[0] == fitted.shape[0]
     for i in range(fitted.shape[0]):
         row, total, absent = X[i], 0.0, 0.0
-        if has_missing:
+        if not has_missing:
             for j in range(beta.shape[0]):
-                x, b = np.float64(row[j]), beta[j]
-                total += 0.0 if x != x or b == 0.0 else b * x
-                absent += b * b if x != x else 0.0
-            hidden[i] = absent
-        else:
-            for j in range(beta.shape[0]):
-                total += beta[j] * np.float64(row[j]) if beta[j] != 0.0 else 0.0
+                total += beta[j] * np.float64(row[j])
+            fitted[i] = total
+            if abs(total) < math.inf:
+                continue
+            total = 0.0  # an entry is not finite, perhaps where β is 0
+        for j in range(beta.shape[0]):
+            x, b = np.float64(row[j]), beta[j]
+            total += 0.0 if b == 0.0 or (has_missing and x != x) else b * x
+            absent += b * b if x != x else 0.0
         fitted[i] = total
+        if has_missing:
+            hidden[i] = absent
 
 
 # --- Columns together: row j of XT holds column j of the table ------------------------------------------------------

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
@@ -53,7 +53,7 @@ class PrivateEM(PlannedEM, FittedModel):
     """The base class of the three estimators, whose docstrings list the parameters."""
 
     _step_kinds = (Screen, Start, Select, Refine, Trim, PublishedEM, ReferenceEM)
-    _takes_scaler: ClassVar[bool] = True  # whether it may be fitted to the output of a scaler
+    _takes_scaler = True
 
     @keeps_arguments
     def __init__(
@@ -66,7 +66,7 @@ class PrivateEM(PlannedEM, FittedModel):
         sigma: float | None = None,
         signal: float = 1.0,
         method: Literal["improved", "published"] = "improved",
-        start: Any = None,
+        start: ArrayLike | str | None = None,
         n_iter: int | None = None,
         step_size: float | None = None,
         clip: float | None = None,
@@ -76,27 +76,24 @@ class PrivateEM(PlannedEM, FittedModel):
         random_state: int | None = None,
     ) -> None: ...
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Fit β to the rows of X, and their responses where the model has them; a source brings its own."""
         return self._fit(X, y if self._needs_y else None)
 
     @all_at_once
-    def _fit(self, X: Any, y: Any) -> Self:
+    def _fit(self, X: object, y: object) -> Self:
         """Validate, plan, charge, query: a refusal charges nothing, and no query is sent before the charge."""
-        self._check_arguments()
-        source = source_of(self, X, y, needs_y=self._needs_y, **self._who())
-        if self.method == "published":
-            refuse_to_split(source)
-        fit_plan = self.plan(source.n_rows, source.n_features)
-        self._accept(fit_plan)
+        source, fit_plan = self._opened(self, X, y)
+        self._warn_of(fit_plan, stacklevel=4)
         start, noise = self._start(fit_plan.d), self._noise(stacklevel=5)
 
         def run(curator: Curator) -> tuple[Plan, Parameters]:
-            final_plan = fit_plan if self.sigma is not None else self._plan_with_sigma(curator, fit_plan)
+            final_plan, sigma = fit_plan, self.sigma
+            if sigma is None:
+                final_plan, sigma = self._plan_with_sigma(curator, fit_plan)
             expect(final_plan.n * final_plan.passes)
-            sigma = final_plan.settings["sigma"]
             state = run_steps(curator, self._model(sigma), final_plan.steps, PaperState.at(start, final_plan.d))
-            return final_plan, Parameters(state.support, state.beta[state.support], sigma)
+            return final_plan, Parameters(state.support, state.beta[state.support], float(sigma))
 
         (final_plan, theta), guarantee, charge = self._spend(source, fit_plan, noise, run)
         self._set_fitted(State(theta), final_plan, guarantee)
@@ -127,49 +124,46 @@ class PrivateEM(PlannedEM, FittedModel):
         self._start(source.n_features)
 
     @property
-    def _spends_in_full(self) -> bool:
-        """Whether a fit costs the full price of its ε and δ; the paper's printed noise costs less."""
+    def _spends_in_full(self) -> bool:  # type: ignore[override]
+        """The paper's printed noise costs less."""
         return bool(self.method != "published")
 
-    def _preview_plan(self, X: Any) -> Plan:
-        """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
+    def _opened(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
+        """The table, whose columns ``owner`` learns, and the plan; raises whatever the fit would refuse."""
         self._check_arguments()
-        source = source_of(copy.copy(self), X, None, needs_y=self._needs_y, **self._who())
-        fit_plan = self.plan(source.n_rows, source.n_features)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the plan has the same remarks
-            self._accept(fit_plan)
-        return fit_plan
+        source = source_of(owner, X, y, needs_y=self._needs_y, **self._who())
+        if self.method == "published":
+            refuse_to_split(source)
+        plan = self.plan(source.n_rows, source.n_features)
+        if needs_start(plan):
+            reason = f"must be given: a private one is predicted to fail at n={plan.n}; {plan.advice}."
+            raise ArgumentError("start", reason)
+        return source, plan
+
+    def _preview_plan(self, X: object) -> Plan:
+        """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
+        return self._opened(copy.copy(self), X, None)[1]
 
     def _charged_plan(self) -> Plan:
         """The plan before σ was estimated, which the same arguments give again."""
         return self.plan_ if self.sigma is not None else self.plan(self.plan_.n, self.plan_.d)
 
-    def _accept(self, fit_plan: Plan) -> None:
-        """Refuse a plan that is predicted to fail, and issue the remarks on any other, before the charge."""
-        for remark in fit_plan.remarks:
-            warnings.warn(remark, UserWarning, stacklevel=5)
-        if needs_start(fit_plan):
-            raise ArgumentError(
-                "start", f"must be given: a private one is predicted to fail at n={fit_plan.n}; {fit_plan.advice}."
-            )
-        self._warn_of_noise(fit_plan)
-
     def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
-    def _rows(self, X: Any) -> NDArray[np.floating]:
-        """New rows as one dense array."""
-        return np.concatenate(list(pieces_of(self, X, missing=self._missing)))
+    def _responses(self, X: object, random_state: int | None) -> Any:
+        """New responses for the rows of X from the fitted model, drawn as its ``sample`` returns them."""
+        rows = np.concatenate(list(pieces_of(self, X, missing=self._missing)))
+        return self._model().sample(self.coef_, rows, np.random.default_rng(random_state))
 
-    def _each(self, function: Callable[..., FloatArray], X: Any, y: Any = None) -> FloatArray:
+    def _each(self, function: Callable[..., FloatArray], X: object, y: object = None) -> FloatArray:
         """Apply a function of rows (and responses) piece by piece, and stack the results."""
         pieces = pieces_of(self, X, missing=self._missing)
         if y is None:
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in beside(pieces, y)])
 
-    def score_samples(self, X: Any, y: Any = None) -> FloatArray:
+    def score_samples(self, X: object, y: object = None) -> FloatArray:
         """The log-density of each row, or of its response given the observed entries of the row."""
         return self._each(partial(self._model().log_likelihood, self.coef_), X, y if self._needs_y else None)
 
@@ -188,7 +182,7 @@ class PrivateEM(PlannedEM, FittedModel):
 class TwoComponents(PrivateEM):
     """The part that both mixtures share."""
 
-    def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
+    def predict_proba(self, X: object, y: object = None) -> FloatArray:
         """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
         check_is_fitted(self)
         if self._needs_y and y is None:
@@ -196,6 +190,6 @@ class TwoComponents(PrivateEM):
         p = self._each(partial(self._model().posterior, self.coef_), X, y if self._needs_y else None)
         return np.column_stack([1 - p, p])
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: object, y: object = None) -> float:
         """The mean log-density of the rows, or of their responses."""
         return float(np.mean(self.score_samples(X, y)))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.utils import Tags
 
 from dpem.fitting.results import Regressor
 from dpem.paper.estimators.base import PrivateEM
-from dpem.paper.models import MissingRegression
 from dpem.query import FloatArray
 
 
@@ -38,14 +35,14 @@ class DPMissingRegression(Regressor, PrivateEM):
     _needs_y = True
     _missing = True
 
-    def predict(self, X: Any) -> FloatArray:
+    def predict(self, X: object) -> FloatArray:
         """E[y | observed entries]: missing entries count as their mean, 0."""
-        model = MissingRegression(self.sigma_)
+        model = self._model()
         return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
 
-    def impute(self, X: Any, y: Any) -> FloatArray:
+    def impute(self, X: object, y: object) -> FloatArray:
         """The E-step: missing entries replaced by their means given the observed ones and the response."""
-        model = MissingRegression(self.sigma_)
+        model = self._model()
 
         def completed(rows: FloatArray, y: FloatArray) -> FloatArray:
             fitted, hidden = model.predictive(self.coef_, rows)
@@ -54,10 +51,9 @@ class DPMissingRegression(Regressor, PrivateEM):
 
         return self._each(completed, X, y)
 
-    def sample(self, X: Any, random_state: int | None = None) -> FloatArray:
+    def sample(self, X: object, random_state: int | None = None) -> FloatArray:
         """New responses for the rows of X from the fitted model."""
-        rng = np.random.default_rng(random_state)
-        return MissingRegression(self.sigma_).sample(self.coef_, self._rows(X), rng)
+        return self._responses(X, random_state)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import textwrap
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, remarks_on
 from dpem.paper.models import MODELS
-from dpem.paper.planning.plans import chosen_plan
+from dpem.paper.planning.plans import improved_plan
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.published import published_plan
 from dpem.paper.reference import reference_plan
@@ -86,9 +86,8 @@ class PlannedEM(PrivateFit):
     _model_name: ClassVar[str]
     _missing: ClassVar[bool] = False  # whether the model has missing covariates
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        common = textwrap.indent(PARAMETERS.rstrip(), "    ").lstrip()
-        cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", common)
+    def __init_subclass__(cls, **options: object) -> None:
+        cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace("{parameters}", PARAMETERS.rstrip())
         super().__init_subclass__(**options)
 
     @classmethod
@@ -149,14 +148,15 @@ class PlannedEM(PrivateFit):
         prediction = fit_plan.prediction and replace(fit_plan.prediction, assumed=fit_plan.prediction.assumed + note)
         return replace(fit_plan, price=price, prediction=prediction)
 
-    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> Plan:
-        """The plan for the rest of the price, with σ estimated at its share of it."""
+    def _plan_with_sigma(self, curator: Curator, charged: Plan) -> tuple[Plan, float]:
+        """The plan for the rest of the price, and σ, estimated at its share of it."""
         rho = SIGMA_SHARE * charged.price.rho
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
         new_plan = self._plan(charged.n, charged.d, sigma, spent=rho)
-        self._warn_of_noise(new_plan)
-        return new_plan
+        if not new_plan.feasible:
+            self._warn_of(replace(new_plan, remarks=()), stacklevel=5)
+        return new_plan, sigma
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
         """The plan from public numbers: the sizes, the constructor's arguments and a σ that is known or released."""
@@ -175,37 +175,25 @@ class PlannedEM(PrivateFit):
         if auto and (math.isinf(epsilon) or self.method == "published"):
             improved = Argument("method", "improved")
             raise ArgumentError(Argument("sparsity", "auto"), "goes with a finite epsilon and ", improved, " only.")
-        given: dict[str, Any] = {"n_iter": self.n_iter, "step": self.step_size}
+        given = {"n_iter": self.n_iter, "step": self.step_size}
         if math.isinf(epsilon):
             fit_plan = reference_plan(problem, delta, sparsity, **given)
         elif self.method == "published":
             if self.start is None and not self._missing:
                 why = ": the paper's algorithm begins close to the truth."
                 raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
-            sizes: dict[str, Any] = {
-                "n": n,
-                "d": d,
-                "epsilon": epsilon,
-                "delta": delta,
-                "rows_per_person": problem.rows_per_person,
-            }
-            fit_plan = published_plan(self._name(), **sizes, sparsity=sparsity, **given, T=self.clip)
+            fit_plan = published_plan(problem, epsilon, delta, sparsity, **given, T=self.clip)
         else:
             entry = None if self.clip is None else self.clip / self._entry_scale(sigma)
-            knobs = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
-            fixed = tuple((knob, value) for knob, value in knobs.items() if value is not None)
-            fit_plan = chosen_plan(problem, epsilon, delta, sparsity, fixed, auto, spent)
+            settings = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
+            fixed = tuple((setting, value) for setting, value in settings.items() if value is not None)
+            fit_plan = improved_plan(problem, epsilon, delta, fixed, auto, spent)
         return replace(fit_plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:
         return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
 
-    @staticmethod
-    def _warn_of_noise(fit_plan: Plan) -> None:
-        if not fit_plan.feasible:
-            warnings.warn(f"expect little more than noise of this fit: {fit_plan.advice}.", UserWarning, stacklevel=6)
-
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         start = self.start if self.start is None or isinstance(self.start, str) else "a vector"
         fitted = {"sigma": self.sigma_} if "theta_" in vars(self) else {}
         return {**super()._settings(), "start": start, **fitted}
@@ -215,7 +203,7 @@ class PlannedEM(PrivateFit):
         return 1.0
 
 
-def start_vector(start: Any, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
+def start_vector(start: ArrayLike | str | None, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
     """The start as a vector, or None; "equal" is signal/√d everywhere."""
     if start is None:
         return None

@@ -47,12 +47,11 @@ def components(model: PrivateEM) -> Extra | None:
         return None
     gaussian, order = not model._needs_y, largest_first(model)
     what = "centre" if gaussian else "coefficient"
+    assumed = "scatter around +β, half around −β" if gaussian else "follow the response +⟨x, β⟩, half −⟨x, β⟩"
+    zero = "Outside the columns listed both centres are" if gaussian else "Coefficients of columns not listed are"
     lead = (
-        "Half of the rows are taken to scatter around +β, half around −β. Which of the two is called component 1 is "
-        "arbitrary. Outside the columns listed both centres are zero."
-        if gaussian
-        else "Half of the rows are taken to follow the response +⟨x, β⟩, half −⟨x, β⟩. Which of the two is called "
-        "component 1 is arbitrary. Columns not listed have coefficient zero in both."
+        f"The model assumes that half of the rows {assumed}. Which of the two is called component 1 is arbitrary. "
+        f"{zero} zero."
     )
     caption = f"The two {what}s on the support."
     if len(order) > _SHOWN:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dpem.paper.estimators.base import TwoComponents
-from dpem.paper.models import SymmetricMixture
 from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
@@ -42,14 +39,13 @@ class DPSymmetricMixture(TwoComponents):
         """The centres of components 0 and 1: −β and +β."""
         return np.stack([-self.coef_, self.coef_])
 
-    def predict(self, X: Any) -> IntArray:
+    def predict(self, X: object) -> IntArray:
         """The more probable component of each row: 1 for +β, 0 for −β."""
         return (self.predict_proba(X)[:, 1] > 0.5).astype(np.intp)
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New rows from the fitted mixture, and their components."""
-        rng = np.random.default_rng(random_state)
-        return SymmetricMixture(self.sigma_).sample(self.coef_, n_samples, rng)
+        return self._model().sample(self.coef_, n_samples, np.random.default_rng(random_state))
 
     def _entry_scale(self, sigma: float) -> float:
         return sigma

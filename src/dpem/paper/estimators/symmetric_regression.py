@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dpem.paper.estimators.base import TwoComponents
-from dpem.paper.models import SymmetricRegression
 from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
 
@@ -38,12 +35,11 @@ class DPSymmetricRegression(TwoComponents):
     _model_name = "symmetric-regression"
     _needs_y = True
 
-    def predict(self, X: Any) -> FloatArray:
+    def predict(self, X: object) -> FloatArray:
         """⟨x, β⟩: the mean response of each row if it belongs to component 1 (the opposite if to component 0)."""
         beta = self.coef_
         return self._each(lambda rows: np.asarray(rows @ beta), X)
 
-    def sample(self, X: Any, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
+    def sample(self, X: object, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""
-        rng = np.random.default_rng(random_state)
-        return SymmetricRegression(self.sigma_).sample(self.coef_, self._rows(X), rng)
+        return self._responses(X, random_state)

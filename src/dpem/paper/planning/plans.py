@@ -15,8 +15,8 @@ from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan, Prediction
 from dpem.paper.models import MODELS, MissingRegression, SymmetricMixture
-from dpem.paper.planning.knobs import Pipeline, choose, estimate, rough_error
 from dpem.paper.planning.rehearsal import Problem
+from dpem.paper.planning.settings import Pipeline, choose, estimate, rough_error
 from dpem.paper.steps import Refine, Select, Start, Step, Trim
 from dpem.privacy import largest_price
 from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
@@ -48,7 +48,7 @@ def plan(
     """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
 
     ``start_distance`` is the largest distance of a given start from the truth; None means that no start is given.
-    ``fixed`` sets some of :class:`~dpem.paper.planning.knobs.Knobs` by name; the search chooses the
+    ``fixed`` sets some of :class:`~dpem.paper.planning.settings.Settings` by name; the search chooses the
     others. ``trim`` drops small coefficients at the end (``sparsity`` is then an upper bound of their number);
     ``spent`` is the part of ρ already paid for σ. ``rows_per_person`` is the largest number of rows of one person:
     noise grows in proportion. The same arguments give the same plan.
@@ -73,42 +73,39 @@ def plan(
         rows_per_person=arguments.rows_per_person(rows_per_person, n),
     )
     spent = arguments.optional_distance("spent", spent) or 0.0
-    return chosen_plan(problem, epsilon, delta, sparsity, fixed, trim, spent)
+    return improved_plan(problem, epsilon, delta, fixed, trim, spent)
 
 
 @lru_cache(maxsize=64)
-def chosen_plan(
-    problem: Problem,
-    epsilon: float,
-    delta: float,
-    sparsity: int | None,
-    fixed: tuple[tuple[str, float], ...],
-    trim: bool,
-    spent: float,
+def improved_plan(
+    problem: Problem, epsilon: float, delta: float, fixed: tuple[tuple[str, float], ...], trim: bool, spent: float
 ) -> Plan:
     """The plan of the improved method, cached."""
-    p, model = problem, problem.model.name
-    private_start = model != "missing-regression" and p.start_distance is None
-    sparse = sparsity is not None and sparsity < p.d
-    price = largest_price(epsilon, delta, gaussian=not sparse and spent == 0)
+    p = problem
+    price = largest_price(epsilon, delta, gaussian=not p.sparse and spent == 0)
     rho = price.rho - spent
     if not rho > 0:
         raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
-    pipeline = Pipeline(problem, private_start, sparse, fixed)
+    pipeline = Pipeline(problem, fixed)
     with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
         stand_in = _narrowed(pipeline)
-        knobs = choose(stand_in, rho)
-        errors = estimate(stand_in, knobs, rho)
-        steps = pipeline.steps(knobs, rho)
+        settings = choose(stand_in, rho)
+        errors = estimate(stand_in, settings, rho)
+        steps = pipeline.steps(settings, rho)
         feasible = float(np.mean(errors)) <= USEFUL * p.signal
         return Plan(
-            *(model, p.n, p.d, epsilon, delta, p.rows_per_person),
+            *(p.model.name, p.n, p.d, epsilon, delta, p.rows_per_person),
             steps=(*steps, Trim(0.0, trim_threshold(problem, steps))) if trim else steps,
             price=price,
             prediction=_prediction(p, errors, detectable(p, steps)),
             feasible=feasible,
             advice="" if feasible else _advice(pipeline, epsilon, delta, price.gaussian),
-            settings={"method": "improved", "sparsity": sparsity, "sigma": p.model.sigma, "signal": p.signal},
+            settings={
+                "method": "improved",
+                "sparsity": p.s if p.sparse else None,
+                "sigma": p.model.sigma,
+                "signal": p.signal,
+            },
         )
 
 
@@ -139,16 +136,16 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
     person.
     """
     p = pipeline.problem
-    if pipeline.sparse or p.d <= WIDEST_DENSE:
+    if p.sparse or p.d <= WIDEST_DENSE:
         return pipeline
     n = max(2, round(p.n * WIDEST_DENSE / p.d))
     return replace(pipeline, problem=replace(p, d=WIDEST_DENSE, s=WIDEST_DENSE, n=n))
 
 
 def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) -> str:
-    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default knobs are useful.
+    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default settings are useful.
 
-    (Knobs that were chosen for an infeasible problem are no guide to feasible ones.)
+    (Settings that were chosen for an infeasible problem are no guide to feasible ones.)
     """
 
     def useful(problem: Problem, epsilon: float) -> bool:

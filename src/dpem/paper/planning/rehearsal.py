@@ -50,9 +50,19 @@ class Problem:
     rows_per_person: int = 1
 
     @property
+    def private_start(self) -> bool:
+        """Whether a fit must find its starting value; missing covariates have none to find: EM starts at 0."""
+        return self.start_distance is None and not isinstance(self.model, MissingRegression)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether a fit selects coordinates."""
+        return self.s < self.d
+
+    @property
     def rows(self) -> int:
         """The number of simulated rows."""
-        hard = isinstance(self.model, SymmetricRegression) and self.start_distance is None
+        hard = isinstance(self.model, SymmetricRegression) and self.private_start
         return min(self.n, (MOST_ROWS if self.final else MORE_ROWS) if hard else ROWS)
 
     @property
@@ -73,7 +83,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Twist:
+class Departure:
     """A departure of the simulated truth from the plan's assumptions: a plan should be robust to a wrong guess."""
 
     sigma: float = 1.0  # true σ over assumed
@@ -81,18 +91,18 @@ class Twist:
     decay: bool = False  # coefficients falling off as 1/j instead of equal
 
 
-AS_ASSUMED = Twist()
+AS_ASSUMED = Departure()
 
 
 class Rehearsal:
     """One simulated table and its true parameters. Candidate plans are compared on the same tables."""
 
-    def __init__(self, problem: Problem, seed: int, twist: Twist = AS_ASSUMED) -> None:
+    def __init__(self, problem: Problem, seed: int, departure: Departure = AS_ASSUMED) -> None:
         self.problem = problem
         self._seed = seed
         self._states: dict[tuple[Step, ...], PaperState] = {}
         self._curators: dict[int, RehearsalCurator] = {}
-        self.beta, self._source, self.start = _simulated(problem, seed, twist)
+        self.beta, self._source, self.start = _simulated(problem, seed, departure)
 
     def error(self, steps: Sequence[Step]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
@@ -116,34 +126,34 @@ class Rehearsal:
         return self._states[steps]
 
 
-def rehearsals(problem: Problem, count: int, seed: int, twist: Twist = AS_ASSUMED) -> list[Rehearsal]:
+def rehearsals(problem: Problem, count: int, seed: int, departure: Departure = AS_ASSUMED) -> list[Rehearsal]:
     """So many simulated tables, each from its own seed."""
-    return [Rehearsal(problem, seed + 10 * i, twist) for i in range(count)]
+    return [Rehearsal(problem, seed + 10 * i, departure) for i in range(count)]
 
 
 #: The true coefficients, rows that follow them, and the starting value (None: a private start).
 Simulation = tuple[FloatArray, SimulatedRows, FloatArray | None]
-_cache: dict[tuple[Problem, int, Twist], Simulation] = {}
+_cache: dict[tuple[Problem, int, Departure], Simulation] = {}
 
 
-def _simulated(problem: Problem, seed: int, twist: Twist) -> Simulation:
+def _simulated(problem: Problem, seed: int, departure: Departure) -> Simulation:
     """The cached simulation, which depends on no price: plans at several ε share the rows."""
-    key = (problem, seed, twist)
+    key = (problem, seed, departure)
     if (simulation := _cache.get(key)) is None:
-        simulation = _simulate(problem, seed, twist)
+        simulation = _simulate(problem, seed, departure)
         if sum(rows.entries for _, rows, _ in list(_cache.values())) + simulation[1].entries > CACHED:
             _cache.clear()
         _cache[key] = simulation
     return simulation
 
 
-def _simulate(problem: Problem, seed: int, twist: Twist) -> Simulation:
+def _simulate(problem: Problem, seed: int, departure: Departure) -> Simulation:
     rng = np.random.default_rng(seed)
     width = problem.s + problem.built
     beta = np.zeros(width)
-    beta[: problem.s] = 1 / np.arange(1, problem.s + 1) if twist.decay else 1.0
-    beta *= twist.signal * problem.signal / np.linalg.norm(beta)
-    model = replace(problem.model, sigma=twist.sigma * problem.model.sigma)
+    beta[: problem.s] = 1 / np.arange(1, problem.s + 1) if departure.decay else 1.0
+    beta *= departure.signal * problem.signal / np.linalg.norm(beta)
+    model = replace(problem.model, sigma=departure.sigma * problem.model.sigma)
     y: FloatArray | None = None
     if isinstance(model, SymmetricMixture):
         X, _ = model.sample(beta, problem.rows, rng)

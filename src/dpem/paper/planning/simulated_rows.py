@@ -7,15 +7,15 @@ need no compilation.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, MomentQuery, SupportQuery
 from dpem.privacy import SeededNoise
-from dpem.query import FloatArray, Query
+from dpem.query import Array, FloatArray, Query
 from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
 
@@ -29,7 +29,7 @@ class SimulatedRows(ArraySource):
         self._missing = missing.astype(dtype) if missing.any() else None
         self._columns[missing] = 0.0
         super().__init__(self._columns.T, None if y is None else y.astype(dtype))
-        self._answers: dict[Any, FloatArray] = {}
+        self._answers: dict[Hashable, FloatArray] = {}
         self._clipped: tuple[float, NDArray[np.floating]] = (np.inf, self._columns)
         self._last_part: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
 
@@ -43,18 +43,19 @@ class SimulatedRows(ArraySource):
             return self._support(query)
         if isinstance(query, CoordinateQuery):
             return self._coordinate(query)
-        key: Any = query
         if isinstance(query, MomentQuery):
-            key = (query.support.tobytes(), query.radius, query.response)
+            key: Hashable = (query.support.tobytes(), query.radius, query.response)
+        else:
+            assert isinstance(query, ExceedanceQuery)
+            key = query
         if key not in self._answers:
             self._answers[key] = self._before_beta(query)
         return self._answers[key]
 
-    def _before_beta(self, query: Query) -> FloatArray:
+    def _before_beta(self, query: MomentQuery | ExceedanceQuery) -> FloatArray:
         """Queries that do not depend on β: plans that differ in prices alone repeat them."""
         if isinstance(query, MomentQuery):
             return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y), dtype=float)
-        assert isinstance(query, ExceedanceQuery)
         floor, start, slope = query.line
         ramps = np.clip(floor + slope * (self._columns**2 - start), floor, 1.0)
         return np.asarray(ramps.sum(axis=1) if query.response is None else ramps @ query.response(self._y), dtype=float)
@@ -120,7 +121,7 @@ class _Part:
 
     def weights(
         self, query: CoordinateQuery | SupportQuery, beta: NDArray[np.floating], y: NDArray[np.floating] | None
-    ) -> tuple[Any, Any, Any]:
+    ) -> tuple[Array, Array, Array]:
         """The model's (a, c) of each row, and ‖h⊙β‖² where h marks missing entries."""
         hidden = None
         if query.has_missing:

@@ -1,8 +1,8 @@
-"""Dimensionless settings of the improved method, the knobs: the steps they stand for, and the search for the best.
+"""Dimensionless settings of the improved method: the steps of a fit at given settings, and the search for the best.
 
-A knob is a multiple of a scale of the model (σ√s for a contribution on a support, the residual's standard deviation,
-…), so that one starting point and one small grid serve problems of every size. Knobs are chosen by coordinate descent
-on common simulated tables; the error is then estimated on fresh ones.
+A setting is a multiple of a scale of the model (σ√s for a contribution on a support, the residual's standard deviation,
+…), so that one starting point and one small grid serve problems of every size. Coordinate descent on common simulated
+tables chooses the settings; the error is then estimated on new tables.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from dpem.paper.models import MissingRegression, SymmetricMixture
-from dpem.paper.planning.rehearsal import Problem, Rehearsal, Twist, rehearsals
+from dpem.paper.planning.rehearsal import Departure, Problem, Rehearsal, rehearsals
 from dpem.paper.queries import Clip
 from dpem.paper.steps import Refine, Screen, Select, Start, Step
 from dpem.query import FloatArray
 
 
 @dataclass(frozen=True)
-class Knobs:
+class Settings:
     """Dimensionless settings of the improved method; ``share_*`` are relative shares of ρ."""
 
     screened: float = 1.0  # coordinates screened, as a multiple of s
@@ -63,52 +62,51 @@ MOST_GROWTH = 1e9
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Which steps a fit needs: a private start or a given one, a selection or none."""
+    """The steps of a fit at some settings; ``fixed`` has the settings that the user fixed."""
 
     problem: Problem
-    private_start: bool
-    sparse: bool
     fixed: tuple[tuple[str, float], ...] = ()
 
-    def first(self) -> Knobs:
-        """Where the search starts: the defaults, and the values that the user fixed."""
-        values: dict[str, Any] = dict(self.fixed)
-        return Knobs(**values)
+    def first(self) -> Settings:
+        """Where the search starts: at the defaults."""
+        return replace(Settings(), **dict(self.fixed))  # type: ignore[arg-type]
 
-    def knobs(self) -> list[str]:
-        """The knobs that matter to this pipeline, the most influential first."""
-        unused = {knob for knob, _ in self.fixed}
-        if not (self.private_start and self.sparse):
+    def free(self) -> list[str]:
+        """The names of the settings that the search chooses, the most influential first."""
+        unused = {name for name, _ in self.fixed}
+        private_start, sparse = self.problem.private_start, self.problem.sparse
+        if not (private_start and sparse):
             unused |= {"share_screen", "screened"}
-        if not self.private_start:
+        if not private_start:
             unused |= {"share_start", "start_radius"}
-        if not self.sparse:
+        if not sparse:
             unused |= {"share_select", "entry", "residual", "select_step"}
         if isinstance(self.problem.model, SymmetricMixture):
             unused |= {"residual", "select_step"}
         if isinstance(self.problem.model, MissingRegression):
             unused |= {"select_step"}  # from β = 0 the step size does not change the order of the scores
-        return [knob for knob in GRID if knob not in unused]
+        return [name for name in GRID if name not in unused]
 
-    def steps(self, knobs: Knobs, rho: float) -> tuple[Step, ...]:
-        """The steps at these knobs, their prices adding up to ρ."""
-        p, knobs_used = self.problem, self.knobs()
-        shares = {k: getattr(knobs, k) for k in knobs_used if k.startswith("share_")}
+    def steps(self, settings: Settings, rho: float) -> tuple[Step, ...]:
+        """The steps at these settings, their prices adding up to ρ."""
+        p, used = self.problem, self.free()
+        shares = {k: getattr(settings, k) for k in used if k.startswith("share_")}
         unit = rho / math.fsum(shares.values())
         steps: list[Step] = []
         k = p.s
         if "share_screen" in shares:
-            k = max(2, min(p.d, round(knobs.screened * p.s)))
+            k = max(2, min(p.d, round(settings.screened * p.s)))
             steps.append(Screen(shares["share_screen"] * unit, k, p.signal, p.s))
         if "share_start" in shares:
-            steps.append(Start(shares["share_start"] * unit, knobs.start_radius * self._row_norm(k), p.signal))
+            steps.append(Start(shares["share_start"] * unit, settings.start_radius * self._row_norm(k), p.signal))
         if "share_select" in shares:
-            step = knobs.select_step if "select_step" in knobs_used else 1.0
-            steps.append(Select(shares["share_select"] * unit, p.s, self._clip(knobs), step))
-        ratio = min(float(knobs.growth), MOST_GROWTH ** (1 / knobs.n_refine))
-        growth = np.power(ratio, np.arange(knobs.n_refine))
-        for price, norm in zip(growth / growth.sum(), self._norms(knobs.n_refine), strict=True):
-            steps.append(Refine(float(price) * shares["share_refine"] * unit, knobs.radius * float(norm), knobs.step))
+            step = settings.select_step if "select_step" in used else 1.0
+            steps.append(Select(shares["share_select"] * unit, p.s, self._clip(settings), step))
+        ratio = min(float(settings.growth), MOST_GROWTH ** (1 / settings.n_refine))
+        growth = np.power(ratio, np.arange(settings.n_refine))
+        for share, norm in zip(growth / growth.sum(), self._norms(settings.n_refine), strict=True):
+            price = float(share) * shares["share_refine"] * unit
+            steps.append(Refine(price, settings.radius * float(norm), settings.step))
         return tuple(steps)
 
     def _row_norm(self, k: int) -> float:
@@ -118,11 +116,11 @@ class Pipeline:
             return math.sqrt(min(1.0, k / p.s) * p.signal**2 + k * p.model.sigma**2)
         return math.sqrt(k)
 
-    def _clip(self, knobs: Knobs) -> Clip:
+    def _clip(self, settings: Settings) -> Clip:
         p = self.problem
         if isinstance(p.model, SymmetricMixture):
-            return Clip(knobs.entry * p.model.sigma)
-        return Clip(knobs.entry, knobs.residual * math.hypot(p.model.sigma, self._distance()))
+            return Clip(settings.entry * p.model.sigma)
+        return Clip(settings.entry, settings.residual * math.hypot(p.model.sigma, self._distance()))
 
     def _norms(self, count: int) -> np.ndarray:
         """Typical norm of a contribution at each refining step: the residual shrinks as β improves."""
@@ -140,7 +138,7 @@ class Pipeline:
         p = self.problem
         if isinstance(p.model, MissingRegression):
             return p.signal
-        return 0.3 * p.signal if self.private_start else (p.start_distance or 0.0)
+        return 0.3 * p.signal if p.private_start else (p.start_distance or 0.0)
 
 
 #: Entries that each of the two stages may simulate: larger tables are fewer.
@@ -148,39 +146,41 @@ SEARCH_SIZE, CHECK_SIZE = 700_000, 1_600_000
 SWEEPS = 2
 #: Tables longer than this get one sweep only.
 LONG = 10_000
-#: Knobs are compared at this fraction of ρ, since a selection should succeed with a margin.
+#: Settings are compared at this fraction of ρ, since a selection should succeed with a margin.
 MARGIN = 0.8
 #: Weight of the tables that depart from the assumptions, against 1 for those that follow them.
-WEIGHT_OF_TWISTS = 0.6
-#: The knobs that decide whether selections succeed.
+WEIGHT_OF_DEPARTURES = 0.6
+#: The settings that decide whether selections succeed.
 SELECTING = ("share_select", "share_screen", "select_step", "entry", "residual")
-#: Errors with a smaller relative difference are a tie, and the knobs stay.
+#: Errors with a smaller relative difference are a tie, and the settings stay.
 TIE = 1e-9
 #: Fixed, so that the same arguments give the same plan.
 SEED = 20_240_501
 #: Departures from the assumptions: small coefficients, more noise, less noise, less signal than assumed.
-TWISTS = (Twist(decay=True), Twist(sigma=1.4), Twist(sigma=0.7), Twist(signal=0.7))
+DEPARTURES = (Departure(decay=True), Departure(sigma=1.4), Departure(sigma=0.7), Departure(signal=0.7))
 
 
 class Comparison:
-    """Compares knobs on common tables: errors as assumed and under each twist, relative to those of the first knobs."""
+    """Compares settings on common tables, by errors relative to those of the first settings: if the assumptions hold,
+    and under each departure from them.
+    """
 
-    def __init__(self, pipeline: Pipeline, rho: float, first: Knobs, count: int, seed: int) -> None:
+    def __init__(self, pipeline: Pipeline, rho: float, first: Settings, count: int, seed: int) -> None:
         self._pipeline, self._rho = pipeline, rho
         groups = [(1.0, rehearsals(pipeline.problem, count, seed))]
-        for t, twist in enumerate(TWISTS):
-            twisted = rehearsals(pipeline.problem, max(1, count // len(TWISTS)), seed + 10_000 * (t + 1), twist)
-            groups.append((WEIGHT_OF_TWISTS / len(TWISTS), twisted))
+        for t, departure in enumerate(DEPARTURES, start=1):
+            group = rehearsals(pipeline.problem, max(1, count // len(DEPARTURES)), seed + 10_000 * t, departure)
+            groups.append((WEIGHT_OF_DEPARTURES / len(DEPARTURES), group))
         steps = pipeline.steps(first, rho)
         self._tables: list[tuple[Rehearsal, float]] = []
         for weight, group in groups:
             total = math.fsum(rehearsal.error(steps) for rehearsal in group)
             self._tables += [(rehearsal, weight / total) for rehearsal in group]
-        self.best = 1.0 + WEIGHT_OF_TWISTS
+        self.best = 1.0 + WEIGHT_OF_DEPARTURES
 
-    def improves(self, knobs: Knobs) -> bool:
-        """Whether these knobs beat the best so far by more than :data:`TIE`; if so, they become the best."""
-        steps = self._pipeline.steps(knobs, self._rho)
+    def improves(self, settings: Settings) -> bool:
+        """Whether these settings beat the best so far by more than :data:`TIE`; if so, they become the best."""
+        steps = self._pipeline.steps(settings, self._rho)
         total, enough = 0.0, self.best * (1 - TIE)
         for rehearsal, weight in self._tables:
             total += weight * rehearsal.error(steps)
@@ -190,50 +190,48 @@ class Comparison:
         return True
 
 
-def choose(pipeline: Pipeline, rho: float) -> Knobs:
-    """Move one knob at a time to a neighbouring value while that lowers the error on the same tables.
+def choose(pipeline: Pipeline, rho: float) -> Settings:
+    """Move one setting at a time to a neighbouring value while that lowers the error on the same tables.
 
-    Failed selections are rare but costly, and a few tables may contain none: the knobs of selecting steps are searched
-    a second time on other, more tables.
+    Failed selections are rare but costly, and a few tables may contain none: the settings of selecting steps are
+    searched a second time on other, more tables.
     """
-    knobs, problem = pipeline.first(), pipeline.problem
-    comparison = Comparison(pipeline, MARGIN * rho, knobs, problem.tables(SEARCH_SIZE, 2, 8), SEED)
-    knobs = _descend(comparison, knobs, pipeline.knobs(), SWEEPS if problem.rows <= LONG else 1)
-    selecting = [knob for knob in pipeline.knobs() if knob in SELECTING]
-    if selecting:
+    settings, problem = pipeline.first(), pipeline.problem
+    comparison = Comparison(pipeline, MARGIN * rho, settings, problem.tables(SEARCH_SIZE, 2, 8), SEED)
+    settings = _descend(comparison, settings, pipeline.free(), SWEEPS if problem.rows <= LONG else 1)
+    if selecting := [name for name in pipeline.free() if name in SELECTING]:
         count = problem.tables(CHECK_SIZE, 4, 16)
-        knobs = _descend(Comparison(pipeline, MARGIN * rho, knobs, count, SEED + 1_000_000), knobs, selecting, 1)
-    return knobs
+        comparison = Comparison(pipeline, MARGIN * rho, settings, count, SEED + 1_000_000)
+        settings = _descend(comparison, settings, selecting, 1)
+    return settings
 
 
-def _descend(comparison: Comparison, knobs: Knobs, moving: Sequence[str], sweeps: int) -> Knobs:
+def _descend(comparison: Comparison, settings: Settings, names: Sequence[str], sweeps: int) -> Settings:
     for _ in range(sweeps):
         before = comparison.best
-        for knob in moving:
+        for name in names:
             for direction in (1, -1):
-                while (trial := _neighbour(knobs, knob, direction)) is not None and comparison.improves(trial):
-                    knobs = trial
+                while True:
+                    grid = GRID[name]
+                    place = int(np.argmin(np.abs(np.array(grid) - getattr(settings, name)))) + direction
+                    if not 0 <= place < len(grid):
+                        break
+                    trial = replace(settings, **{name: grid[place]})  # type: ignore[arg-type]
+                    if not comparison.improves(trial):
+                        break
+                    settings = trial
         if comparison.best == before:
             break
-    return knobs
+    return settings
 
 
-def _neighbour(knobs: Knobs, knob: str, direction: int) -> Knobs | None:
-    grid = GRID[knob]
-    place = int(np.argmin(np.abs(np.array(grid) - getattr(knobs, knob)))) + direction
-    if not 0 <= place < len(grid):
-        return None
-    value: Any = grid[place]
-    return replace(knobs, **{knob: value})
-
-
-def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
-    """Errors of the chosen knobs on tables the search has not seen.
+def estimate(pipeline: Pipeline, settings: Settings, rho: float) -> FloatArray:
+    """Errors of the chosen settings on tables the search has not seen.
 
     Where n exceeds the simulated rows, the squared error without noise is scaled by rows/n.
     """
     p = replace(pipeline.problem, final=True)
-    steps = replace(pipeline, problem=p).steps(knobs, rho)
+    steps = replace(pipeline, problem=p).steps(settings, rho)
     fresh = rehearsals(p, p.tables(CHECK_SIZE, 6, 32), SEED + 2_000_000)
     errors = np.array([rehearsal.error(steps) for rehearsal in fresh])
     if p.n > p.rows:
@@ -243,8 +241,8 @@ def estimate(pipeline: Pipeline, knobs: Knobs, rho: float) -> FloatArray:
     return errors
 
 
-def rough_error(pipeline: Pipeline, knobs: Knobs, rho: float) -> float:
+def rough_error(pipeline: Pipeline, settings: Settings, rho: float) -> float:
     """Mean error on three tables: enough to distinguish a useful fit from a useless one."""
-    steps = pipeline.steps(knobs, rho)
+    steps = pipeline.steps(settings, rho)
     few = rehearsals(pipeline.problem, 3, SEED + 3_000_000)
     return float(np.mean([rehearsal.error(steps) for rehearsal in few]))

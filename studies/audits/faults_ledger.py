@@ -1,7 +1,7 @@
-"""What the campaigns of faults share: a small fit that can be watched, and a ledger's books read without the library.
+"""What the campaigns of faults share: a small fit that can be watched, and a ledger's entries read without the library.
 
-*What must hold* after any fault. (1) The ledger opens and its history replays. (2) Every charge that a fit was told of
-is a row, so the rows add up to at least what all fits that can have reached data cost: nothing is under-counted.
+*What must hold* after any fault. (1) The ledger opens and its history replays. (2) Every charge that was confirmed to a
+fit is a row, so the rows add up to at least what all fits that can have reached data cost: nothing is under-counted.
 (3) The rows are covered by the dataset's total, and what is left is not negative. (4) A fit that gave no answer is
 shown as such. The sums here are made from the rows by a few lines of their own: a mistake in the library's sums would
 not be repeated.
@@ -22,7 +22,7 @@ import numpy as np
 
 from dpem import Ledger, LedgerError
 from dpem.paper import DPSymmetricMixture
-from dpem.paper.published import published_plan
+from dpem.paper.published import printed_price
 from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import FloatArray, Query
 from dpem.tables import Source
@@ -52,9 +52,9 @@ class Findings:
         if not holds:
             self.broken.append(otherwise)
 
-    def sentence(self, said: object, *parts: str) -> None:
+    def sentence(self, message: object, *parts: str) -> None:
         """What a person reads is one sentence, and says what it must."""
-        text = str(said)
+        text = str(message)
         one = text.endswith(".") and "\n" not in text and "Traceback" not in text
         self.check(one and all(part in text for part in parts), f"not the sentence that was expected: {text!r}")
 
@@ -62,35 +62,35 @@ class Findings:
         self.counts.update(counts)
         self.broken += broken
 
-    def tell(self) -> None:
+    def print(self) -> None:
         """Print a line that :mod:`studies.audits.faults_apart` reads."""
         print("found", json.dumps({"counts": self.counts, "broken": self.broken}), flush=True)
 
 
 class WatchedSource:
-    """Rows that tell before each question that they are asked. Batches share the count of questions."""
+    """Rows that report each query before it is answered. Batches share the count of queries."""
 
-    def __init__(self, source: Source, act: Callable[[int], None], asked: list[Query] | None = None) -> None:
-        self._source, self._act, self._asked = source, act, [] if asked is None else asked
+    def __init__(self, source: Source, act: Callable[[int], None], queries: list[Query] | None = None) -> None:
+        self._source, self._act, self._queries = source, act, [] if queries is None else queries
         self.n_rows, self.n_features = source.n_rows, source.n_features
         self.order_may_depend_on_values = source.order_may_depend_on_values
 
     def total(self, query: Query) -> FloatArray:
-        self._asked.append(query)
-        self._act(len(self._asked))
+        self._queries.append(query)
+        self._act(len(self._queries))
         return self._source.total(query)
 
     def slack(self, query: Query) -> float:
         return self._source.slack(query)
 
     def split(self, parts: int) -> Sequence[WatchedSource]:
-        return [WatchedSource(part, self._act, self._asked) for part in self._source.split(parts)]
+        return [WatchedSource(part, self._act, self._queries) for part in self._source.split(parts)]
 
 
 class Watched(DPSymmetricMixture):
-    """A fit that does something just before its rows are asked the first, second, … question."""
+    """A fit that does something just before its rows answer the first, second, … query."""
 
-    def before_questions(self, act: Callable[[int], None]) -> Watched:
+    def before_queries(self, act: Callable[[int], None]) -> Watched:
         self._act = act
         return self
 
@@ -99,10 +99,8 @@ class Watched(DPSymmetricMixture):
 
 
 def price() -> float:
-    """ρ of one fit to :func:`table`, from its plan; no kernel runs."""
-    apart = ("method", "start", "sigma", "signal")
-    X, settings = table(), {name: value for name, value in SETTINGS.items() if name not in apart}
-    return published_plan("symmetric-mixture", n=X.shape[0], d=X.shape[1], **settings).price.rho
+    """ρ of one fit at the settings; nothing is computed from rows."""
+    return printed_price(SETTINGS["epsilon"], SETTINGS["delta"], SETTINGS["sparsity"]).rho
 
 
 def room_for(fits: int) -> dict[str, Any]:
@@ -169,8 +167,10 @@ def smallest_delta(rho: float, epsilon: float) -> float:
     return float(min(1.0, math.exp(min(0.0, log_delta.min()))))
 
 
-def check_books(found: Findings, url: str, told: Mapping[int, str], cost: float, dataset: str = DATASET) -> list[Row]:
-    """Check (1) to (4) of the module. ``told`` has the charges that fits were told of, and "answered" for an answer."""
+def check_ledger(
+    found: Findings, url: str, confirmed: Mapping[int, str], cost: float, dataset: str = DATASET
+) -> list[Row]:
+    """Check (1) to (4) of the module. ``confirmed`` has the charges that fits know of, and "answered" for an answer."""
     try:
         ledger = Ledger(url, dataset)
         history, state = ledger.history(), ledger.state()
@@ -184,78 +184,76 @@ def check_books(found: Findings, url: str, told: Mapping[int, str], cost: float,
     )
     found.check([row.number for row in rows] == list(range(1, len(rows) + 1)), "numbers of charges have a gap")
     outcomes = {row.id: row.outcome for row in rows}
-    for charge, answer in told.items():
+    for charge, answer in confirmed.items():
         found.check(charge in outcomes, f"charge {charge} was reported to a fit and is not in the ledger")
         found.check(
             answer != "answered" or outcomes.get(charge) == "answered",
             f"charge {charge} was answered and is not shown so",
         )
     rho = math.fsum(row.rho for row in rows)
-    found.check(rho >= cost * len(told) * (1 - 1e-12), "the rows add up to less than the fits cost")
+    found.check(rho >= cost * len(confirmed) * (1 - 1e-12), "the rows add up to less than the fits cost")
     found.check(
         state.left >= 0 and state.n_charges == len(rows), "what is left is negative, or a charge is not counted"
     )
     if len(rows) > 1:
         found.check(smallest_delta(rho, epsilon) <= delta * (1 + 1e-6), "the charges are beyond the dataset's total")
         close = smallest_delta(rho, state.spent_epsilon)
-        found.check(
-            delta * (1 - 1e-4) <= close <= delta * (1 + 1e-4), "what is said to be spent is not what the rows say"
-        )
+        found.check(delta * (1 - 1e-4) <= close <= delta * (1 + 1e-4), "what is stated as spent differs from the rows")
     return rows
 
 
 @dataclass
 class Attempts:
-    """Fits against a ledger that may fail, and what was said of each."""
+    """Fits against a ledger that may fail, and what was stated of each."""
 
     found: Findings
     url: str
-    told: dict[int, str] = field(default_factory=dict)
+    confirmed: dict[int, str] = field(default_factory=dict)
     perhaps: int = 0
 
     def fit(self, act: Callable[[int], None] = lambda _: None) -> str:
-        """One fit: "answered", "answered, not closed" or "refused", and checks of what was said."""
-        asked: list[int] = []
+        """One fit: "answered", "answered, not closed" or "refused", and checks of the messages."""
+        queries: list[int] = []
 
         def seen(number: int) -> None:
-            asked.append(number)
+            queries.append(number)
             act(number)
 
         ledger = NotingLedger(self.url, DATASET)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", RuntimeWarning)
             try:
-                Watched(**SETTINGS, budget=ledger).before_questions(seen).fit(table())
+                Watched(**SETTINGS, budget=ledger).before_queries(seen).fit(table())
             except LedgerError as error:
-                self._refused(error, asked)
+                self._refused(error, queries)
                 return "refused"
             finally:
                 if ledger.noted:
-                    self.told[ledger.noted] = "told"
+                    self.confirmed[ledger.noted] = "confirmed"
         unnamed, unclosed = [], []
         for one in warned:
             if "that of the fit before had" in str(one.message):
                 continue  # tables of other sizes under one name are part of the campaign
             (unnamed if "does not name its model" in str(one.message) else unclosed).append(one.message)
-        for said in unnamed:
-            self.found.sentence(said, "does not name its model, since")
+        for message in unnamed:
+            self.found.sentence(message, "does not name its model, since")
         if unclosed:
             self.found.sentence(unclosed[0], 'stays charged and shows as "no answer"')
             return "answered, not closed"
-        self.told[ledger.noted] = "answered"
+        self.confirmed[ledger.noted] = "answered"
         return "answered"
 
-    def _refused(self, error: LedgerError, asked: list[int]) -> None:
-        self.found.check(not asked, "rows were asked after the ledger had failed")
+    def _refused(self, error: LedgerError, queries: list[int]) -> None:
+        self.found.check(not queries, "rows were queried after the ledger had failed")
         sure = "nothing was recorded" in str(error)
         self.perhaps += not sure
         self.found.sentence(error, "nothing was recorded" if sure else "it may have been recorded")
 
     def look(self) -> list[Row]:
-        """The books: every charge that was told, and no more than may have been recorded besides."""
-        rows = check_books(self.found, self.url, self.told, price())
-        besides = len(rows) - len(self.told)
-        self.found.check(0 <= besides <= self.perhaps, f"{besides} row(s) of charges that were said not to be recorded")
+        """The ledger has every charge that was confirmed, and no more than may have been recorded besides."""
+        rows = check_ledger(self.found, self.url, self.confirmed, price())
+        besides = len(rows) - len(self.confirmed)
+        self.found.check(0 <= besides <= self.perhaps, f"{besides} row(s) of charges stated not to be recorded")
         return rows
 
 
@@ -264,7 +262,7 @@ class NotingLedger(Ledger):
 
     noted = 0
 
-    def charge(self, epsilon: float, delta: float, price: Price, **said: Any) -> Any:
-        charge = super().charge(epsilon, delta, price, **said)
+    def charge(self, epsilon: float, delta: float, price: Price, **details: Any) -> Any:
+        charge = super().charge(epsilon, delta, price, **details)
         self.noted = charge.id
         return charge

@@ -1,0 +1,130 @@
+"""The columns of an expression: itself, or several of ``poly`` and ``bs``; their intervals and their values."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import BSpline
+
+from dpem.fitting.formula_terms import Arrays, Interval, Intervals, called, parsed, plain, refusal, walk
+from dpem.query import Array
+from dpem.tables.bounds import LARGEST, Pair
+from dpem.tables.entries import Levels
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """``poly(x, degree)``: Legendre's polynomials on the bounds of x, or its powers."""
+
+    inner: ast.expr
+    ends: Interval
+    parts: int
+    raw: bool
+
+    def interval(self, part: int) -> Interval:
+        return self.ends ** Interval(part + 1.0, part + 1.0) if self.raw else Interval(-1.0, 1.0)
+
+    def values(self, x: Array, part: int) -> Array:
+        if self.raw:
+            return x ** (part + 1.0)
+        t = (2 * x - self.ends.low - self.ends.high) / (self.ends.high - self.ends.low)
+        before, now = t * 0.0 + 1.0, t  # by their recurrence
+        for k in range(1, part + 1):
+            before, now = now, ((2 * k + 1) * t * now - k * before) / (k + 1)
+        return now
+
+
+@dataclass(frozen=True)
+class Spline:
+    """``bs(x, knots=[…])``: the ``bases`` are B-splines between the bounds of x."""
+
+    inner: ast.expr
+    ends: Interval
+    bases: tuple[BSpline, ...]
+
+    @property
+    def parts(self) -> int:
+        return len(self.bases)
+
+    def interval(self, part: int) -> Interval:
+        return Interval(0.0, 1.0)
+
+    def values(self, x: Array, part: int) -> Array:
+        host = np.asarray(x, dtype=float)
+        at = np.where(np.isnan(host), self.ends.low, host)
+        # the last basis function counts at the upper bound, where all others are 0
+        at = np.where(at >= self.ends.high, np.nextafter(self.ends.high, self.ends.low), at)
+        inside = np.nan_to_num(self.bases[part](at), nan=0.0)
+        return np.where(np.isnan(host), np.nan, np.clip(inside, 0.0, 1.0))
+
+
+def expansion(text: str, domain: Intervals) -> Polynomial | Spline | None:
+    """What an expression stands for that has several columns, or a refusal; None for any other."""
+    node = plain(parsed(text))
+    if not isinstance(node, ast.Call) or called(node) not in ("poly", "bs"):
+        return None
+    if not node.args:
+        raise refusal(f": {ast.unparse(node)!r} must begin with its column, as in {called(node)}(x, …).")
+    ends, shown = walk(node.args[0], domain), ast.unparse(node)
+    if called(node) == "poly":
+        known = _options(node, ("degree", "raw"))
+        degree = known.get("degree", 1)
+        if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(known) <= {"degree", "raw"}:
+            raise refusal(f": {shown!r} must be poly(x, degree) with a degree from 1 to 9.")
+        return Polynomial(node.args[0], ends, degree, bool(known.get("raw", False)))
+    known = _options(node, ("df", "knots", "degree", "include_intercept"))
+    given, degree = known.get("knots"), known.get("degree", 3)
+    knots = sorted(given) if isinstance(given, list) and all(type(k) in (int, float) for k in given) else []
+    example = f"give public ones inside the bounds, as in bs(x, knots=[{(ends.low + ends.high) / 2:g}])"
+    if not knots or not all(ends.low < k < ends.high for k in knots):
+        raise refusal(f": {shown!r} would place knots by the rows: {example}.")
+    if not set(known) <= {"knots", "degree", "include_intercept"} or degree not in range(1, 6):
+        raise refusal(f": {shown!r} takes knots, a degree from 1 to 5 and include_intercept, and nothing else.")
+    whole = np.array([ends.low] * (degree + 1) + knots + [ends.high] * (degree + 1), dtype=float)
+    places = range(int(not known.get("include_intercept", False)), len(knots) + degree + 1)
+    bases = (BSpline.basis_element(whole[place : place + degree + 2], extrapolate=False) for place in places)
+    return Spline(node.args[0], ends, tuple(bases))
+
+
+def _options(node: ast.Call, names: tuple[str, ...]) -> dict[str, Any]:
+    """The constant arguments after the first, by name."""
+    named = dict(zip(names, node.args[1:], strict=False))
+    named |= {keyword.arg or "**": keyword.value for keyword in node.keywords}
+    return {name: _constant(value) for name, value in named.items()}
+
+
+def _constant(node: ast.expr) -> Any:
+    """The number, Boolean, text or list, which R writes as c(…)."""
+    if isinstance(node, ast.Call) and called(node) == "c":
+        node = ast.List(node.args)
+    try:
+        found = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return list(found) if isinstance(found, tuple) else found
+
+
+def interval(text: str, bounds: Mapping[str, Pair], part: int = 0, levels: Mapping[str, Levels] | None = None) -> Pair:
+    """The interval of an expression over these bounds; of one with several columns, of that one.
+
+    >>> interval("x**2", {"x": (-2.0, 1.0)}), interval("x * y", {"x": (-2.0, 1.0), "y": (0.0, 3.0)})
+    ((0.0, 4.0), (-6.0, 3.0))
+    """
+    domain = Intervals(bounds, levels or {})
+    several = expansion(text, domain)
+    whole = walk(parsed(text), domain) if several is None else several.interval(part)
+    if not max(abs(whole.low), abs(whole.high)) <= LARGEST:
+        raise refusal(f": {text!r} is not bounded over the bounds of its columns.")
+    return whole.low, whole.high
+
+
+def values(text: str, domain: Arrays, part: int = 0) -> Array:
+    """The expression's value in each row of clamped columns; NaN where one of them is missing."""
+    node, several = plain(parsed(text)), expansion(text, Intervals(domain.bounds, domain.levels))
+    if isinstance(node, ast.Name):
+        return domain.columns[node.id]
+    return walk(node, domain) if several is None else several.values(walk(several.inner, domain), part)
