@@ -3,9 +3,9 @@
     python -m studies.audits.mutants [MODULE ...] [--out results/audit_mutants.json] [--sample N] [--seconds 120]
 
 A mutant exchanges an operator, a comparison, a constant, ``min`` and ``max``, or leaves a refusal out. Each runs in a
-process forked from one that has loaded everything but dpem, with its doctests and the tests of its module. A mutant that
-no test notices is listed with its line: a test is missing, or the change makes no difference that a caller could see.
-With ``--sample`` so many mutants of all the modules are tried, drawn at random from a seed.
+process forked from one that has loaded everything but dpem, with its doctests and the tests of its module. A mutant
+that no test notices is listed with its line: a test is missing, or the change makes no difference that a caller could
+see. With ``--sample`` so many mutants of all the modules are tried, drawn at random from a seed.
 """
 
 from __future__ import annotations

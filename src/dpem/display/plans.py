@@ -92,7 +92,7 @@ class PlanDisplay:
         ax.fill_between(self.x, self.low, self.high, color=BLUE, alpha=0.2, linewidth=0)
         ax.plot(self.x, self.median, "o-", color=BLUE, markersize=4)
         ax.set_xscale("log")
-        if np.min(self.low) > 0:
+        if np.asarray(self.low).min() > 0:
             ax.set_yscale("log")
         ax.set_xlabel(self.along)
         ax.set_title(wrapped(self.quantity, 52), fontsize="medium", loc="left")

@@ -242,7 +242,7 @@ def _sketch(schema: Schema, state: MixtureState, moments: Moments, K: int, compl
     lines = normal_points(max(48, 16 * (d if _few(d, K) else min(d, max(K - 1, 2) + _EXTRA))), d) * weights
     lines = lines / np.linalg.norm(lines, axis=1, keepdims=True) @ moments.directions.T
     base = 2 * math.pi / (8 * math.sqrt(within + float(moments.between[0])))
-    f = np.arange(1, int(np.clip(math.ceil(_REACH / (base * math.sqrt(within))), 4, 12)) + 1)
+    f = np.arange(1.0, int(np.clip(math.ceil(_REACH / (base * math.sqrt(within))), 4, 12)) + 1)
     amplitudes = f * np.exp(-0.5 * within * (base * f) ** 2) + 0.02
     correlation = moments.correlation
     amplitudes = amplitudes / amplitudes.sum()
