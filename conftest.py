@@ -5,9 +5,7 @@ the test (or of the fixture, for one that several tests share), so that an outco
 A test of the real samplers is marked ``real_noise`` and states the probability that it fails although nothing is wrong.
 With ``DPEM_TEST_DRAW`` set, every test has other noise: what then fails depends on luck.
 
-Predictions of linear regressions come from 4 rehearsals of each corner, not 40: nine tenths of a small fit's time went
-there. Tests of the predictions themselves are marked ``all_rehearsals``. The same holds in processes that tests start
-(:mod:`sitecustomize`).
+The same holds in processes that tests start (:mod:`sitecustomize`).
 """
 
 import gc
@@ -24,8 +22,7 @@ from injected_noise import seed_of
 
 import dpem.privacy.noise as private_noise
 from dpem.cli import common
-from dpem.fitting import rehearsal, sequence
-from dpem.models.linear_regression import planning as rehearsals
+from dpem.fitting import sequence
 
 _FOLDER = Path(__file__).parent / "tests" / "noise"
 
@@ -35,7 +32,6 @@ gc.disable()  # until all tests are collected: what is made before stays
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 _restore = injected_noise.install(private_noise)
-_ALL_REHEARSALS, rehearsals.MOST = rehearsals.MOST, rehearsals.FEWEST
 if os.environ.get("DPEM_TEST_DRAW"):
     _seeded = sequence.SeededNoise
     sequence.SeededNoise = lambda seed: _seeded(seed_of(str(seed)) if isinstance(seed, int) and seed >= 0 else seed)
@@ -44,7 +40,6 @@ common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_noise: draws from the private samplers, and states how often it fails")
-    config.addinivalue_line("markers", "all_rehearsals: predictions are made as for users, not from a few rehearsals")
 
 
 def pytest_collection_finish():
@@ -61,9 +56,6 @@ def pytest_runtest_protocol(item, nextitem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPEM_TEST_NOISE", item.nodeid)
         patch.setenv("PYTHONPATH", str(_FOLDER), prepend=os.pathsep)
-        if item.get_closest_marker("all_rehearsals") is not None:
-            patch.setattr(rehearsals, "MOST", _ALL_REHEARSALS)
-            patch.setattr(rehearsal, "_cache", {})
         return (yield)
 
 

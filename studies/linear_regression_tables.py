@@ -181,6 +181,7 @@ TABLES = (
         ("Action", "Comedy", "Drama", "Short"),
         "tuning",
     ),
+    Table("mlmRev", "Chem97", "score", (0, 10), {"gcsescore": (0, 8), "age": (-6, 6)}, ("gender",), "tuning"),
     Table(
         "nycflights13",
         "flights",

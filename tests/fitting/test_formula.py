@@ -218,18 +218,6 @@ def test_splines_and_polynomials_span_what_statsmodels_ones_do():
         assert model.predict(frame) == pytest.approx(smf.ols(theirs, frame).fit().fittedvalues, rel=1e-6)
 
 
-def test_columns_whose_names_are_no_words_stand_between_backquotes():
-    frame = people().rename(columns={"exper": "years out", "educ": "lambda"})
-    bounds = {**settings()["bounds"], "years out": (0, 45), "lambda": (0, 20)}
-    text = "log(wage) ~ `lambda` + I(`years out`**2 / 100) + bs(`years out`, knots=[20])"
-    model = dpem.DPLinearRegression.from_formula(text, **settings(bounds=bounds)).fit(frame)
-    usual = text.replace("`lambda`", "educ").replace("`years out`", "exper")
-    expected = dpem.DPLinearRegression.from_formula(usual, **settings()).fit(people())
-    assert model.predict(frame) == pytest.approx(expected.predict(people()), rel=1e-9)
-    test = model.t_test("lambda - 2 * I(`years out` ** 2 / 100) = 0")
-    assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
-
-
 def test_every_other_level_is_a_level_of_formulas_too():
     levels = {"g": ["a", "b", "<other>"], "y": ["no", "yes"]}
     frame = pd.DataFrame({"g": ["a", "b", "c", "d", None] * 60, "y": ["no", "yes", "no", "yes", "no", "yes"] * 50})
@@ -240,6 +228,18 @@ def test_every_other_level_is_a_level_of_formulas_too():
         predicted = model.predict_proba(frame)[:, 1]
         assert predicted[frame.g.notna()] == pytest.approx(reference.fittedvalues, abs=1e-6)
         assert np.isnan(predicted[frame.g.isna()]).all()
+
+
+def test_columns_whose_names_are_no_words_stand_between_backquotes():
+    frame = people().rename(columns={"exper": "years out", "educ": "lambda"})
+    bounds = {**settings()["bounds"], "years out": (0, 45), "lambda": (0, 20)}
+    text = "log(wage) ~ `lambda` + I(`years out`**2 / 100) + bs(`years out`, knots=[20])"
+    model = dpem.DPLinearRegression.from_formula(text, **settings(bounds=bounds)).fit(frame)
+    usual = text.replace("`lambda`", "educ").replace("`years out`", "exper")
+    expected = dpem.DPLinearRegression.from_formula(usual, **settings()).fit(people())
+    assert model.predict(frame) == pytest.approx(expected.predict(people()), rel=1e-9)
+    test = model.t_test("lambda - 2 * I(`years out` ** 2 / 100) = 0")
+    assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
 
 
 def test_raw_columns_are_clamped_before_terms_are_computed():

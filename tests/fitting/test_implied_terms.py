@@ -76,3 +76,20 @@ def test_a_square_and_a_cube_beside_the_column_are_estimated_without_bias(kind):
     assert np.all(np.abs(model.coef_ - best.coef_) < 2 * model.standard_errors_[1:])
     assert np.all(model.standard_errors_ < 2 * best.standard_errors_)
     assert "collinear" not in {found.code for found in model.diagnostics_}
+
+
+def test_the_column_of_a_spline_is_released_in_the_place_of_its_terms(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(5, 1.5, 10_000)
+    rows = pd.DataFrame({"x": x, "y": (rng.random(10_000) < 1 / (1 + np.exp(-np.sin(x)))) * 1.0})
+    known = {"bounds": {"x": (0, 10)}, "delta": 1e-6}
+    formula = "y ~ bs(x, knots=[4, 6])"
+    best = dpem.DPLogisticRegression.from_formula(formula, epsilon=np.inf, **known).fit(rows)
+    model = dpem.DPLogisticRegression.from_formula(formula, epsilon=3.0, random_state=1, **known).fit(rows)
+    assert model.coef_names_[-1] == "x"
+    assert model.coef_[-1] == 0
+    assert list(model.summary().index) == ["intercept", *model.coef_names_[:-1]]
+    assert np.all(np.abs(model.coef_ - best.coef_)[:-1] < 2.5 * model.standard_errors_[1:])
+    assert "collinear" not in {found.code for found in model.diagnostics_}
+    dpem.save_model(model, tmp_path / "m.json")
+    assert dpem.load_model(tmp_path / "m.json").predict_proba(rows) == pytest.approx(model.predict_proba(rows))

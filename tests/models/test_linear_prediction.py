@@ -3,13 +3,9 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from dpem import DPLinearRegression
-from dpem.fitting.rehearsal import corners
-from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, typical_rows
-
-pytestmark = pytest.mark.all_rehearsals
+from dpem.models.linear_regression.planning import ASSUMED, BOUNDS
 
 
 def told(n, epsilon, d=3, **more):
@@ -17,30 +13,13 @@ def told(n, epsilon, d=3, **more):
     return DPLinearRegression(**given).plan(n, d).prediction
 
 
-def test_least_squares_on_typical_rows_finds_the_truth_exactly():
-    rows = typical_rows(4, 64, 0)
-    design = np.column_stack([np.ones(len(rows.y)), rows.x])
-    found = np.linalg.lstsq(design, rows.y, rcond=None)[0]
-    assert found == pytest.approx([0.0, *rows.slopes], abs=1e-12)
-    assert 1 - np.mean((rows.y - design @ found) ** 2) / np.mean(rows.y**2) == pytest.approx(ASSUMED)
-
-
 def test_more_rows_or_epsilon_never_predict_worse():
-    """In one case, since neighbouring plans share the corners of the lattice that are rehearsed."""
     by_epsilon = [told(4096, epsilon) for epsilon in np.geomspace(0.5, 2.5, 6)]
     by_rows = [told(round(n), 0.7) for n in np.geomspace(2000, 9000, 6)]
     for found in (by_epsilon, by_rows):
         assert all(a.median > b.median for a, b in itertools.pairwise(found))
     for p in (told(500, 0.1), *by_rows, told(10**6, 10.0)):
         assert 0 < p.low < p.median < p.high
-
-
-def test_corners_hold_the_point():
-    for n, rho in ((1, 1e-9), (777, 0.03), (10**9, 5.0)):
-        found = list(corners(n, rho))
-        assert sum(c.part for c in found) == pytest.approx(1)
-        assert sum(c.part * c.i for c in found) == pytest.approx(np.log2(n))
-        assert sum(c.part * c.j for c in found) == pytest.approx(np.log2(rho) / 2)
 
 
 def test_predictions_come_true():

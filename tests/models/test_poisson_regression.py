@@ -141,7 +141,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     assert again.predict(frame) == pytest.approx(model.predict(frame))
     assert again.summary().equals(model.summary())
     dpem.write_report(again, tmp_path / "report.html")
-    assert "poisson" in (tmp_path / "report.html").read_text().lower()
+    assert "Poisson regression" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -156,3 +156,35 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
 def test_what_is_wrong_is_refused_in_a_sentence(wrong, words):
     with pytest.raises(ValueError, match=words):
         fitted(*drawn(100, 7), **wrong)
+
+
+@pytest.mark.filterwarnings("ignore:expect little more than noise")
+def test_predicted_counts_are_at_most_the_upper_bound():
+    rng = np.random.default_rng(5)
+    x = rng.normal(0, 1, 400)
+    model = dpem.DPPoissonRegression(epsilon=0.1, delta=1e-6, bounds=(-9, 9), y_bounds=(0, 30), random_state=0)
+    model.fit(x[:, None], rng.poisson(np.exp(0.8 * x)))
+    far = np.array([[-9.0], [9.0], [np.nan]])
+    assert np.nanmax(model.predict(far)) <= 30
+    assert np.isnan(model.predict(far)[2])
+    frame = model.get_prediction(far).summary_frame()
+    assert frame["mean_ci_upper"].max() <= 30
+
+
+def test_counts_that_a_few_large_ones_decide_are_a_warning():
+    rng = np.random.default_rng(6)
+    x = rng.normal(0, 1, 6000)
+    y = rng.negative_binomial(0.1, 0.1 / (0.1 + np.exp(3 + 0.5 * x)))
+    model = dpem.DPPoissonRegression(epsilon=2.0, delta=1e-6, bounds=(-5, 5), y_bounds=(0, 2000), random_state=0)
+    model.fit(x[:, None], y)
+    assert [found.severity for found in model.diagnostics_ if found.code == "overdispersion"] == ["warning"]
+
+
+def test_rare_values_that_noise_hides_have_no_huge_effect():
+    """As months in prison of few arrested men: the effect of 12 of them was exp(22), which a bound only hides."""
+    rng = np.random.default_rng(7)
+    x = np.where(rng.random(2000) < 0.04, rng.uniform(1, 12, 2000), 0.0)
+    y = rng.poisson(np.exp(-1 - 0.05 * x))
+    for seed in range(3):
+        model = dpem.DPPoissonRegression(epsilon=0.7, delta=1e-6, bounds=(0, 12), y_bounds=(0, 15), random_state=seed)
+        assert abs(12 * model.fit(x[:, None], y).coef_[0]) < 3

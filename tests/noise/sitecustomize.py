@@ -1,5 +1,5 @@
-"""Python runs this at its start in the processes that tests start: their noise is the injected one too, linear
-regressions are predicted from few rehearsals there as well, and the command does not say that it is slow.
+"""Python runs this at its start in the processes that tests start: their noise is the injected one too, and the
+command does not say that it is slow.
 
 The folder is on PYTHONPATH, and ``DPEM_TEST_NOISE`` holds the id of the test, while a test runs. Modules are changed
 when ``dpem`` loads them, not before, so that a process loads what it would load otherwise.
@@ -18,17 +18,12 @@ def _inject_noise(module):
     injected_noise.install(module)
 
 
-def _rehearse_little(module):
-    module.MOST = module.FEWEST
-
-
 def _wait_in_silence(module):
     module.PROGRESS_AFTER = module.PROGRESS_EVERY = 3600.0
 
 
 _CHANGES = {
     "dpem.privacy.noise": _inject_noise,
-    "dpem.models.linear_regression.planning": _rehearse_little,
     "dpem.cli.common": _wait_in_silence,
 }
 

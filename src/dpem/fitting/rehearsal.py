@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpem._threads import keep_memory, single_blas
-from dpem.fitting.model import Model, Sizes
+from dpem.fitting.model import Model
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Account, Curator, Price, SeededNoise
 from dpem.queries.narrow import NarrowQuery
@@ -30,11 +30,6 @@ from dpem.tables.blocks import numpy_api
 MOST_ROWS = 20_000
 #: Rows that are summed at a time, so that they fit into a core's cache.
 PIECE = 4096
-#: Smaller predicted values are raised to this one before their logarithm is taken.
-LEAST = 1e-15
-#: The size of the cache of corners.
-MOST_CORNERS = 20_000
-_cache: dict[Hashable, FloatArray] = {}
 #: Rows whose two likeliest components differ by less than NEAR in log-odds are all used; of the others one in THIN.
 NEAR, THIN = 4.0, 8
 
@@ -148,79 +143,6 @@ def bootstrap(
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
-
-
-class Corner(NamedTuple):
-    """A point of the lattice, n = 2^(i/power) and ρ = 4^(j/power), its weight ``part``, and its seed."""
-
-    i: int
-    j: int
-    part: float
-    power: int = 1
-
-    @property
-    def n(self) -> int:
-        return max(1, round(2.0 ** (self.i / self.power)))
-
-    @property
-    def rho(self) -> float:
-        return float(4.0 ** (self.j / self.power))
-
-    @property
-    def seed(self) -> int:
-        return 1_000_000 + 100_000 * (self.i + 200) + 100 * (self.j + 200)
-
-
-def corners(n: int, rho: float, power: int = 1) -> Iterator[Corner]:
-    """The corners of the triangle in which (n, ρ) lies, for a quantity that falls like n^−power.
-
-    >>> [(corner.i, corner.j, corner.part) for corner in corners(1024, 0.25)]
-    [(10, -1, 1.0)]
-    >>> round(sum(corner.part for corner in corners(1500, 0.03)), 12)
-    1.0
-    """
-    a, b = power * math.log2(n), power * math.log2(rho) / 2
-    i, j = math.floor(a), math.floor(b)
-    f, g = a - i, b - j
-    between = (i + 1, j, f - g) if f >= g else (i, j + 1, g - f)
-    for corner in ((i, j, 1 - max(f, g)), between, (i + 1, j + 1, min(f, g))):
-        if corner[2] > 1e-9:
-            yield Corner(*corner, power)
-
-
-def interpolated_prediction(
-    key: Hashable,
-    sizes: Sizes,
-    rehearse: Callable[[Sizes, int], FloatArray],
-    formula: Callable[[Sizes], float] = lambda sizes: 1.0,
-    power: int = 1,
-) -> FloatArray:
-    """The interpolation, at these sizes, of positive numbers that fall like n^−power.
-
-    A rehearsal is a small simulation, so its result varies by some percent, and two nearly equal plans could come out
-    in the wrong order. Rehearsals are therefore made only at the corners of a lattice, along each side of which the
-    predicted error about halves: for an error that falls like n⁻¹, n is a power of 2 and ρ a power of 4; for one that
-    falls like n⁻², n is a power of √2 and ρ a power of 2. Between corners, logarithms are interpolated over triangles.
-    Each corner has its own random numbers, so that errors average out, and is cached: a sweep over ε needs few more
-    corners than one plan. Where an approximate formula is known, the ratio to it is interpolated, which varies less.
-
-    *Lemma.* If the values fall along both axes of the lattice, the interpolated ones fall with n and with ρ everywhere.
-    *Proof.* On the triangle (i, j), (i+1, j), (i+1, j+1) the interpolant is linear with the slopes v(i+1, j) − v(i, j)
-    and v(i+1, j+1) − v(i+1, j), both ≤ 0; on the other one likewise; and it is continuous. ∎
-
-    ``rehearse(sizes, seed)`` returns the numbers at a corner, ``formula(sizes)`` an approximation of their size.
-    ``key`` identifies everything else that they depend on.
-    """
-    logarithm: FloatArray | float = math.log(formula(sizes))
-    for corner in corners(sizes.n, sizes.rho, power):
-        entry = (key, sizes.rows_per_person, sizes.check, sizes.effect, corner.i, corner.j)
-        if entry not in _cache:
-            while len(_cache) >= MOST_CORNERS:
-                _cache.pop(next(iter(_cache)))
-            corner_sizes = sizes._replace(n=corner.n, rho=corner.rho)
-            _cache[entry] = np.asarray(rehearse(corner_sizes, corner.seed)) / formula(corner_sizes)
-        logarithm = logarithm + corner.part * np.log(np.maximum(_cache[entry], LEAST))
-    return np.asarray(np.exp(logarithm))
 
 
 def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:

@@ -213,5 +213,9 @@ def _begin_writing(connection: Connection, dataset: str) -> None:
     wait = f"{1000 * PATIENCE:.0f}"
     settings = {"lock_timeout": wait, "idle_in_transaction_session_timeout": wait, "synchronous_commit": "on"}
     connection.execute(sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items())))
-    key = int.from_bytes(hashlib.sha256(f"dpem ledger {dataset}".encode()).digest()[:8], "big", signed=True)
-    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_lock_key(dataset))))
+
+
+def _lock_key(dataset: str) -> int:
+    """The number of the advisory lock in PostgreSQL that the writer of a dataset holds."""
+    return int.from_bytes(hashlib.sha256(f"dpem ledger {dataset}".encode()).digest()[:8], "big", signed=True)

@@ -5,7 +5,7 @@ A private fit can afford few queries, EM needs a hundred steps. So the answers r
 the real rows for the score there (:class:`ScoreQuery`). All of it but the queries is post-processing.
 """
 
-from dpem.fitting.surrogate.em import Converged, ExpectedStatistics, Family, best_of, em
+from dpem.fitting.surrogate.em import Converged, Family, best_of, em, exact
 from dpem.fitting.surrogate.errors import error_roots, share_apart, share_moved, share_unstable
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
@@ -14,7 +14,6 @@ __all__ = [
     "Answer",
     "Block",
     "Converged",
-    "ExpectedStatistics",
     "Family",
     "ScoreQuery",
     "Surrogate",
@@ -22,6 +21,7 @@ __all__ = [
     "combined_noise",
     "em",
     "error_roots",
+    "exact",
     "information",
     "score_query",
     "share_apart",

@@ -13,8 +13,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import array_api_compat.numpy as numpy_api
 import numpy as np
 
+from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
 
@@ -92,6 +94,11 @@ class ExpectedStatistics(NarrowQuery):
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         return self.family.statistics(xp, self.theta, x, None)
+
+
+def exact(curator: Curator, schema: Schema, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
+    """The statistics of the table's rows per row, as a function of θ: without privacy only."""
+    return lambda theta: curator.measure(ExpectedStatistics(schema, family, theta), math.inf)
 
 
 def em(

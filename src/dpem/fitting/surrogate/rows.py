@@ -16,7 +16,7 @@ and the answer is N(E_0 f, I + Cov₀ f/κ): κ is the one under which the answe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -139,10 +139,6 @@ class Surrogate:
         """1/(m·Σw²): the share of the rows that carry the weights."""
         return 1 / (len(self.x) * float(self.weights @ self.weights))
 
-    def expect(self, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
-        """Weighted statistics at θ, for :func:`~dpem.fitting.surrogate.em.em`."""
-        return family.expectation(self.x, self.weights)
-
     def fit(
         self,
         family: Family[Theta],
@@ -158,7 +154,7 @@ class Surrogate:
         With a ``margin`` a random start comes before the best of the given ones only if it gains more than that in mean
         log-likelihood: noise in the answers alone lets some mixture gain.
         """
-        given, expect = list(starts), self.expect(family)
+        given, expect = list(starts), family.expectation(self.x, self.weights)
         found = best_of(family, given, expect, **options)
         if restarts and rng is not None:
             random = [family.random_start(self.x, self.weights, rng) for _ in range(restarts)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -46,12 +45,11 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
     indicator = (model.schema.middle == 0.5) & (model.schema.half == 0.5)  # of 0 and 1, mostly one of them
     found: list[Diagnostic] = []
 
-    def warn(code: str, columns: Sequence[str], message: str, advice: str) -> None:
-        found.append(Diagnostic(code, "warning", message, advice, tuple(columns)))
-
+    add = found.append
     if rare := [names[j] for j in free if theta.rare[j]]:
         message = f"Too few rows have {listed(rare)} for this budget: the effect is hardly known."
-        warn("rare-level", rare, message, "Check the spelling of the levels, or pool rare ones.")
+        advice = "Check the spelling of the levels, or pool rare ones."
+        add(Diagnostic("rare-level", "warning", message, advice, tuple(rare)))
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (
@@ -59,14 +57,15 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
             "coefficients, whose intervals may be too short."
         )
         advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
-        warn("collinear", collinear, message, advice)
+        add(Diagnostic("collinear", "warning", message, advice, tuple(collinear)))
     prior = zip(free, theta.prior_part[1:], strict=True)
     if weak := [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]:
         message = (
             f"The rows hardly determine the coefficients of {listed(weak)} at this price: more than half of each "
             "estimate is the prior's pull towards 0."
         )
-        warn("few-rows", weak, message, "More rows, a larger epsilon or fewer columns would help.")
+        advice = "More rows, a larger epsilon or fewer columns would help."
+        add(Diagnostic("few-rows", "warning", message, advice, tuple(weak)))
     if theta.explained > SEPARATED or not theta.converged:
         share = f"The columns explain {100 * theta.explained:.0f} % of the variance of the response"
         message = (
@@ -74,20 +73,23 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
             "classes, or one class may have next to no rows. Coefficients are then too small in size and their "
             "intervals too short."
         )
-        warn("separation", (), message, "Leave out the column that gives the response away, or pool rare classes.")
+        advice = "Leave out the column that gives the response away, or pool rare classes."
+        add(Diagnostic("separation", "warning", message, advice))
     crowded = [names[j] for j in free if theta.crowded[j] and not indicator[j]]
     if crowded and private:
         message = f"More than 90 % of the values of {listed(crowded)} lie in 1/32 of the bounds."
-        warn("wide-bounds", crowded, message, "Narrower bounds would help: values beyond them are clipped.")
+        advice = "Narrower bounds would help: values beyond them are clipped."
+        add(Diagnostic("wide-bounds", "warning", message, advice, tuple(crowded)))
     if ends := [names[j] for j in free if theta.at_bound[j] and not indicator[j]]:
-        warn("at-bound", ends, f"Most values of {listed(ends)} are at a bound.", "Check the unit and the bounds.")
+        message = f"Most values of {listed(ends)} are at a bound."
+        add(Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", tuple(ends)))
     if theta.complete < MANY_INCOMPLETE:
         few = theta.complete < MOST_INCOMPLETE
         message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
         undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
         unless = "Coefficients are right if whether a value is missing does not depend on the response."
         advice = f"{undeclared}: check the spelling." if few else unless
-        found.append(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
+        add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
     return found
 
 

@@ -38,8 +38,8 @@ ENOUGH = 1e-2
 PRIOR_INTERCEPT, PRIOR_SLOPES = 9.0, 2.0
 #: The least variance of a unit coordinate in the prior: a level that no surrogate row has is not left undetermined.
 LEAST_VARIANCE = 1e-3
-#: That of a level, or of a 0/1 column, of which noise may hide the rarer value: the variance of a share of two standard
-#: deviations, and at most this. A rare level may not have an effect of many units.
+#: That of a level, or of a column that seems to lie at one of its bounds, of which noise may hide the rarer values: the
+#: variance of a share of two standard deviations, and at most this. Rare values may not have an effect of many units.
 HIDDEN, MOST_HIDDEN = 8.0, 0.25
 #: By how much the prior may be too narrow, as a part of its variances, where nothing is known of the columns' spreads.
 WIDER = 10.0
@@ -103,10 +103,9 @@ def prior_of(model: GeneralisedLinearModel, marginals: Marginals, mean: float, s
     middle, p = X[:, 1:].mean(axis=0), len(model.free) - 1
     centred = X[:, 1:] - middle
     unknown = min((marginals.noise**2 * BINS) ** 1.5, 1.0)  # where noise hides where a column lies: anywhere
-    columns, schema = model.free[1:] - 1, model.schema
-    zero_one = (marginals.level > 0) | marginals.one_end & (schema.middle == 0.5) & (schema.half == 0.5)
     hidden = max(min(HIDDEN * marginals.noise, MOST_HIDDEN), LEAST_VARIANCE)
-    least = np.where(zero_one, hidden, LEAST_VARIANCE)[columns] + unknown / 3
+    rare = (marginals.level > 0) | marginals.one_end
+    least = np.where(rare, hidden, LEAST_VARIANCE)[model.free[1:] - 1] + unknown / 3
     covariance = centred.T @ centred / len(X) + np.diag(least)
     to_middle = np.eye(p + 1)
     to_middle[0, 1:] = middle

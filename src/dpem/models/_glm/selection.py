@@ -143,7 +143,7 @@ class ChooseColumns(Step):
 class KeepBest(KeepColumns):
     """The chosen columns whose coefficients the others can replace least; those of the others are 0."""
 
-    def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
+    def run(self, curator: Curator, model: Any, state: GlmState) -> GlmState:
         submodel, chosen, theta = model.on(state.chosen), state.chosen, state.theta
         assert chosen is not None
         covariance, coef = theta.sampling + theta.privacy, np.concatenate([[theta.intercept], theta.coef])

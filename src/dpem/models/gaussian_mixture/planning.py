@@ -260,7 +260,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> Pre
     if start.strength >= 1:
         return PredictedFit(prediction, feasible=True)
     rows = math.ceil(sizes.n * 1.5 / start.strength / 100) * 100
-    enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do, or fewer components"
+    enough = f"about {rows:,} rows{_epsilon(sizes, start)} would do{', or fewer components' if K > 2 else ''}"
     advice = f"the start will not separate {K} components that are {apart:g} spreads apart; {enough}"
     return PredictedFit(prediction, feasible=False, advice=advice)
 

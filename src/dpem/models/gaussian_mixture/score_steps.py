@@ -11,7 +11,7 @@ from typing import Any
 from dpem.fitting.check import judged
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.fitting.surrogate import ExpectedStatistics, best_of, combined_noise, score_query
+from dpem.fitting.surrogate import best_of, combined_noise, exact, score_query
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.state import (
     TUNING,
@@ -24,7 +24,7 @@ from dpem.models.gaussian_mixture.state import (
 )
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
-from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.query import Array, Bound, Namespace
 
 #: A radius that clips no row: EM without privacy solves for the scores as they are.
 NOT_CLIPPED = 1e9
@@ -97,12 +97,10 @@ class ExactEM(Step):
         fit, rng, schema = state.fit, generator(100), model.schema_of(state)
         surrogate, family = fit.surrogate, fit.family
         fits = surrogate.fit(family, [fit.mixture], restarts=2 * self.starts, rng=rng, kept=self.starts, most=100)
-
-        def expect(theta: Gaussians) -> FloatArray:
-            return curator.measure(ExpectedStatistics(schema, family, theta), math.inf)
-
         begun = [own.theta for own in fits[: self.starts]]
-        found = best_of(family, begun, expect, short=60, kept=3, tolerance=1e-10, most=self.most)
+        found = best_of(
+            family, begun, exact(curator, schema, family), short=60, kept=3, tolerance=1e-10, most=self.most
+        )
         query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights, rng)
         query = replace(query, radius=NOT_CLIPPED)
         new = replace(fit, runs=runs_of(found), query=query)

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
-from dpem.fitting.surrogate import Answer, Block, Converged, ExpectedStatistics, Surrogate, best_of, score_query
+from dpem.fitting.surrogate import Answer, Block, Converged, Surrogate, best_of, exact, score_query
 from dpem.models.latent_class.errors import parameters
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, answers
@@ -202,12 +202,8 @@ class Converge(Step):
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
         rng, nothing = generator(0), np.zeros(0)
         starts = [family.random_start(nothing, nothing, rng) for _ in range(self.starts if family.K > 1 else 1)]
-
-        def expect(theta: Classes) -> FloatArray:
-            return curator.measure(ExpectedStatistics(model.schema, family, theta), math.inf)
-
         options: dict[str, Any] = {"short": 50, "kept": 5, "most": 5000, "tolerance": 1e-12}
-        sums = expect if rows is None else rows.expect(family)
+        sums = family.expectation(rows.x, rows.weights) if rows else exact(curator, model.schema, family)
         return best_of(family, starts, sums, **options)[0]
 
     def _criterion(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> float:

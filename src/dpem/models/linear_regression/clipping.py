@@ -8,9 +8,9 @@ to ``norm``. A step then estimates coefficients with the variance (in units of �
 
 and a bias, because no table follows a straight line with normal errors: what is cut is E(|e|·‖a‖ − norm)₊ long in all.
 *Lemma.* The bias of the score along any unit vector is at most that. *Proof.* It is E[s·(q·a)/‖a‖·(|e|·‖a‖ − norm)₊]
-with s = ±1 and |q·a| ≤ ‖a‖. ∎ Of normal errors the parts cut on both sides cancel, so what counts is the excess over
-those. For the same noise every row keeps more of its score than if residuals and lengths were clipped separately, as
-min(|e|·‖a‖, c·l) ≥ min(|e|, c)·min(‖a‖, l).
+with s = ±1 and |q·a| ≤ ‖a‖. ∎ Of normal errors most of what is cut on both sides cancels: a part of it counts, beside
+all of what exceeds it. For the same noise every row keeps more of its score than if residuals and lengths were clipped
+separately, as min(|e|·‖a‖, c·l) ≥ min(|e|, c)·min(‖a‖, l).
 
 Before the fit the lengths are taken as those of normal rows; paid histograms then take their place.
 """
@@ -133,23 +133,15 @@ class Tails(NamedTuple):
     mean: FloatArray
     variance: FloatArray
 
-    def lost(self, norm: FloatArray | float, k: int) -> FloatArray:
-        """How much of what is cut off k-dimensional scores, E(|e|·‖a‖ − norm)₊, exceeds that of normal errors, whose
-        parts on both sides cancel: the root of its mean square.
+    def lost(self, norm: FloatArray | float, lengths: Lengths) -> tuple[FloatArray, FloatArray]:
+        """What is cut off scores and need not cancel, E(|e|·‖a‖ − norm)₊, of normal scores the part
+        :attr:`Tuning.uneven`: its mean, and the root of its mean square.
         """
-        excess = self._excess(norm, k)
-        square = ((self.mean @ excess) ** 2 + self.variance @ excess**2).T @ self.weight
-        return np.asarray(np.sqrt(square).reshape(np.shape(norm)))
-
-    def cut(self, norm: FloatArray | float, k: int) -> FloatArray:
-        """The same with the mean in the place of the root of the mean square."""
-        return np.asarray((self.weight @ self.mean @ self._excess(norm, k)).reshape(np.shape(norm)))
-
-    def _excess(self, norm: FloatArray | float, k: int) -> FloatArray:
-        """How far scores of each bin reach beyond these lengths: a row for each bin."""
-        root = math.sqrt(k)
-        b = np.atleast_1d(np.asarray(norm, dtype=float)) / root
-        return np.asarray(root * np.mean(np.maximum(_INSIDE - b[:, None, None], 0.0), axis=2).T)
+        root, at = math.sqrt(lengths.k), np.atleast_1d(np.asarray(norm, dtype=float))
+        excess = np.mean(np.maximum(root * _INSIDE - at[:, None, None], 0.0), axis=2).T
+        cut = self.mean @ excess + TUNING.uneven * lengths.lost(at)
+        square = self.weight @ (cut**2 + self.variance @ excess**2)
+        return (self.weight @ cut).reshape(np.shape(norm)), np.sqrt(square).reshape(np.shape(norm))
 
     def square(self, low: float, high: float) -> float:
         """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
@@ -199,7 +191,7 @@ def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
-    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows.k) > 0.1)
+    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows)[1] > 0.1)
     True
     """
     normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
@@ -247,8 +239,8 @@ def optimal_clip(
     norms = _NORMS * math.sqrt(lengths.k)
     kappa, square = lengths.kappa(norms), lengths.square(norms)
     noise = (2 * norms * rows_per_person) ** 2 / (2 * rho * n)
-    bias = np.hypot(tails.lost(norms, lengths.k), TUNING.uneven * lengths.lost(norms))
-    misfit = (unknown * bias**2 + corrected * (bias**2 - tails.cut(norms, lengths.k) ** 2)) / lengths.k
+    cut, bias = tails.lost(norms, lengths)
+    misfit = (unknown * bias**2 + corrected * (bias**2 - cut**2)) / lengths.k
     i = int(np.argmin((square + noise) / kappa**2 + n * misfit))
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,43 +37,37 @@ def name_list(names: Sequence[str]) -> str:
 
 def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagnostic]:
     """All of them; ``schema`` is that of the columns in use, ``response`` the response's name."""
-    records = (
+    return [
         *_columns(theta, schema),
-        _response(theta, schema, response),
+        *_response(theta, schema, response),
         *_unidentified(theta, schema),
-        _errors(theta, schema, response),
-        _curvature(theta),
-        _unequal(theta),
-        _clipping(theta),
-    )
-    return [each for each in records if each is not None]
+        *_errors(theta, schema, response),
+        *_linearity(theta),
+        *_clipping(theta),
+    ]
 
 
 def _named(schema: Schema, which: Iterable[bool]) -> tuple[str, ...]:
     return tuple(schema.names[j] for j in np.flatnonzero(list(which)))
 
 
-def _columns(theta: Parameters, schema: Schema) -> list[Diagnostic]:
+def _clear(value: float, error: float, limits: tuple[float, float]) -> bool:
+    """Whether it is so many standard errors from 0, and so large."""
+    return abs(value) > max(limits[0] * error, limits[1])
+
+
+def _columns(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
     """Columns at a bound, and bounds that are too wide."""
     two_valued = (schema.level >= 0) | ((schema.middle == 0.5) & (schema.half == 0.5))
     end = ((theta.high_end > 0.5) | (theta.low_end > 0.95)) & ~two_valued
     wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & ~two_valued
-    out = []
     if names := _named(schema, end):
-        out.append(
-            Diagnostic(
-                "at-bound",
-                "warning",
-                f"Most values of {name_list(names)} are at a bound.",
-                "Check the unit and the bounds.",
-                names,
-            )
-        )
+        message = f"Most values of {name_list(names)} are at a bound."
+        yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", names)
     if names := _named(schema, wide):
         more = " or a logarithm" if all(schema.middle[wide] >= schema.half[wide]) else ""
         message = f"{100 * TUNING.crowded:.0f} % of the values of {name_list(names)} lie in 1/{BINS} of the bounds."
-        out.append(Diagnostic("wide-bounds", "warning", message, f"Narrower bounds{more} would help.", names))
-    return out
+        yield Diagnostic("wide-bounds", "warning", message, f"Narrower bounds{more} would help.", names)
 
 
 def _binary(theta: Parameters, schema: Schema) -> bool:
@@ -81,48 +75,43 @@ def _binary(theta: Parameters, schema: Schema) -> bool:
     return bool(schema.y_middle == schema.y_half == 0.5 and sum(theta.y_ends) > TUNING.binary_response)
 
 
-def _response(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
+def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic]:
     low, high = theta.y_ends
     if _binary(theta, schema):
-        return None
+        return
     if high > 0.5 or low > TUNING.crowded:
         side = "upper" if high > 0.5 else "lower"
         message = (
             f"Most values of the response {name} are at its {side} bound: slopes, sigma and R² are of clamped values."
         )
-        return Diagnostic("response-at-bound", "warning", message, "Check the unit, and whether the bounds hold it.")
-    if not theta.crowded[-1]:
-        return None
-    message = (
-        f"{100 * TUNING.crowded:.0f} % of the values of the response {name} lie in 1/{BINS} of its bounds: slopes, "
-        "sigma and R² may be those of the most common values alone."
-    )
-    return Diagnostic("wide-bounds", "warning", message, "Narrower bounds would help.")
+        yield Diagnostic("response-at-bound", "warning", message, "Check the unit, and whether the bounds hold it.")
+    elif theta.crowded[-1]:
+        message = (
+            f"{100 * TUNING.crowded:.0f} % of the values of the response {name} lie in 1/{BINS} of its bounds: slopes, "
+            "sigma and R² may be those of the most common values alone."
+        )
+        yield Diagnostic("wide-bounds", "warning", message, "Narrower bounds would help.")
 
 
-def _unidentified(theta: Parameters, schema: Schema) -> list[Diagnostic]:
+def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
     """Slopes that the rows leave undecided, with the columns that are concerned."""
-    out = []
     rare = np.array(theta.rare, dtype=bool)
-    indicator = (schema.middle == 0.5) & (schema.half == 0.5)
-    if names := _named(schema, rare & (indicator & (theta.seen > TUNING.rarely_seen))):
+    level = (schema.middle == 0.5) & (schema.half == 0.5) & (theta.seen > TUNING.rarely_seen)
+    if names := _named(schema, rare & level):
         message = f"Too few rows have {name_list(names)} for this budget: they are left out, the effect is unknown."
         advice = "Check the spelling of the levels, or pool rare ones."
-        out.append(Diagnostic("rare-level", "warning", message, advice, names))
-    if names := _named(schema, rare & ~(indicator & (theta.seen > TUNING.rarely_seen))):
+        yield Diagnostic("rare-level", "warning", message, advice, names)
+    if names := _named(schema, rare & ~level):
         message = f"Nearly all values of {name_list(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
-        out.append(Diagnostic("missing", "warning", message, advice, names))
+        yield Diagnostic("missing", "warning", message, advice, names)
     if names := _named(schema, theta.collinear):
-        one = len(names) == 1
-        message = (
-            f"The column {names[0]} is nearly constant: its slope is hardly identified."
-            if one
-            else f"The columns {name_list(names)} are nearly collinear: their slopes are hardly identified."
-        )
-        advice = "Leave it out." if one else "Leave one of them out; intervals are wide for them."
-        out.append(Diagnostic("collinear", "warning", message, advice, names))
-    return out
+        message = f"The columns {name_list(names)} are nearly collinear: their slopes are hardly identified."
+        advice = "Leave one of them out; intervals are wide for them."
+        if len(names) == 1:
+            message = f"The column {names[0]} is nearly constant: its slope is hardly identified."
+            advice = "Leave it out."
+        yield Diagnostic("collinear", "warning", message, advice, names)
 
 
 def logarithm_may_help(schema: Schema, name: str) -> bool:
@@ -138,13 +127,13 @@ def logarithm_may_help(schema: Schema, name: str) -> bool:
     return low >= 0 and high > 25 * max(low, 1.0) and not (word.startswith(("log", "ln")) or "log" in word)
 
 
-def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
+def _errors(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic]:
     """Errors that are far from normal. Those of a 0/1 response always are: then it is no warning."""
     if not theta.shape:
-        return None
+        return
     skew, of_skew, tails, of_tails = theta.shape
-    if abs(skew) <= max(SKEW[0] * of_skew, SKEW[1]) and tails <= max(TAILS[0] * of_tails, TAILS[1]):
-        return None
+    if not _clear(skew, of_skew, SKEW) and not (tails > 0 and _clear(tails, of_tails, TAILS)):
+        return
     more = f"by {100 * tails:+.0f} % (standard error {100 * of_tails:.0f})"
     message = (
         f"Errors are far from normal: large ones change their mean by {skew:+.2f} σ (standard error {of_skew:.2f}) and "
@@ -153,42 +142,36 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Diagnostic | None:
     advice = "Standard errors allow for it, prediction intervals do not."
     if _binary(theta, schema):
         advice += " Logistic regression suits a response of 0 and 1."
-        return Diagnostic("non-normal-errors", "note", message, advice)
-    if logarithm_may_help(schema, name):
+    elif logarithm_may_help(schema, name):
         advice = "The logarithm of the response may fit better."
-    return Diagnostic("non-normal-errors", "warning", message, advice)
+    yield Diagnostic("non-normal-errors", "note" if _binary(theta, schema) else "warning", message, advice)
 
 
-def _curvature(theta: Parameters) -> Diagnostic | None:
-    if not theta.linearity or abs(theta.linearity[0]) <= max(LINEARITY[0] * theta.linearity[1], LINEARITY[1]):
-        return None
-    where = "above" if theta.linearity[0] > 0 else "below"
-    size = f"{theta.linearity[0]:+.2f}, standard error {theta.linearity[1]:.2f}"
-    message = f"The relation is curved: responses lie {where} the fit at both ends of the fitted values ({size})."
-    advice = "A squared column or a transformation may be missing; slopes are those of the best linear predictor."
-    return Diagnostic("curvature", "warning", message, advice)
+def _linearity(theta: Parameters) -> Iterator[Diagnostic]:
+    """A curved relation, and errors that are larger at one end."""
+    if not theta.linearity:
+        return
+    curved, of_curved, unequal, of_unequal = theta.linearity
+    if _clear(curved, of_curved, LINEARITY):
+        where, size = "above" if curved > 0 else "below", f"{curved:+.2f}, standard error {of_curved:.2f}"
+        message = f"The relation is curved: responses lie {where} the fit at both ends of the fitted values ({size})."
+        advice = "A squared column or a transformation may be missing; slopes are those of the best linear predictor."
+        yield Diagnostic("curvature", "warning", message, advice)
+    if _clear(unequal, of_unequal, LINEARITY):
+        where, size = "high" if unequal > 0 else "low", f"{unequal:+.2f}, standard error {of_unequal:.2f}"
+        message = f"Errors are larger where the fitted value is {where} ({size}). Standard errors allow for it."
+        yield Diagnostic("heteroscedastic", "note", message)
 
 
-def _unequal(theta: Parameters) -> Diagnostic | None:
-    if not theta.linearity or abs(theta.linearity[2]) <= max(LINEARITY[0] * theta.linearity[3], LINEARITY[1]):
-        return None
-    where = "high" if theta.linearity[2] > 0 else "low"
-    size = f"{theta.linearity[2]:+.2f}, standard error {theta.linearity[3]:.2f}"
-    message = f"Errors are larger where the fitted value is {where} ({size}). Standard errors allow for it."
-    return Diagnostic("heteroscedastic", "note", message)
-
-
-def _clipping(theta: Parameters) -> Diagnostic | None:
+def _clipping(theta: Parameters) -> Iterator[Diagnostic]:
     """Intervals that are wide because of what clipping may hide."""
     parts = [np.diag(part)[1:] for part in (theta.sampling, theta.privacy, theta.misfit)]
     own = np.array([not (a or b) for a, b in zip(theta.collinear, theta.rare, strict=True)], dtype=bool)
-    share = parts[2] / np.maximum(sum(parts), 1e-300)
-    if not own.any() or float(np.median(share[own])) <= 0.5:
-        return None
-    message = (
-        f"Clipping may hide part of the relation: it makes {100 * float(np.median(share[own])):.0f} % of the variance."
-    )
-    return Diagnostic("clipping", "note", message, "More rows or a larger epsilon allow wider clips.")
+    share = (parts[2] / np.maximum(sum(parts), 1e-300))[own]
+    if own.any() and float(np.median(share)) > 0.5:
+        part = 100 * float(np.median(share))
+        message = f"Clipping may hide part of the relation: it makes {part:.0f} % of the variance."
+        yield Diagnostic("clipping", "note", message, "More rows or a larger epsilon allow wider clips.")
 
 
 def cost(theta: Parameters, plan: Prediction | None) -> str:

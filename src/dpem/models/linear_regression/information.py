@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import (
     LENGTHS,
-    USUAL_TAILS,
+    Lengths,
     length_distribution,
     optimal_clip,
     optimal_radius,
@@ -58,25 +57,30 @@ class Information(RowQuery):
 
 
 @dataclass(frozen=True)
-class SizeHistogram(RowQuery):
-    """How many rows that count have a size in each bin; ``edges`` are the bins' upper ends, the last bin has none.
+class LengthHistogram(RowQuery):
+    """How many rows that count have a length ‖a‖/√k in each bin, or, ``of_scores``, a score of the length |e|·‖a‖/√k, e
+    a residual in standard deviations; ``edges`` are the bins' upper ends, the last bin has none.
 
     *Lemma.* ℓ∞ sensitivity 1, ℓ2 sensitivity √2. *Proof.* A row is counted in one bin or in none; replacing it takes
     one from a bin and adds one to another. Counts are whole numbers, so nothing is rounded. ∎
     """
 
     edges: tuple[float, ...]
+    of_scores: bool = False
+
+    @property
+    def label(self) -> str:
+        return "histogram of the scores' lengths" if self.of_scores else "histogram of the rows' leverage"
 
     @property
     def bound(self) -> Bound:
         return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
 
-    @abstractmethod
-    def sizes(self, xp: Namespace, rows: Rows) -> Array: ...
-
     def added(self, xp: Namespace, rows: Rows) -> Array:
-        size = zero_nonfinite(xp, self.sizes(xp, rows))
-        size = xp.where(rows.seen, size, xp.full_like(size, -1.0))
+        size = rows.size / math.sqrt(len(self.theta))
+        if self.of_scores:
+            size = size * xp.abs(rows.r) * self.sigma / rows.v
+        size = xp.where(rows.seen, zero_nonfinite(xp, size), xp.full_like(size, -1.0))
         above = [_count(xp, size >= edge, rows.shares) for edge in (0.0, *self.edges)]
         return xp.stack([a - b for a, b in itertools.pairwise(above)] + [above[-1]])
 
@@ -85,16 +89,6 @@ def _count(xp: Namespace, which: Array, shares: Array) -> Array:
     if isinstance(which, np.ndarray) and shares is None:
         return np.float64(np.count_nonzero(which))
     return xp.sum(weighted(xp.astype(which, xp.float64), shares))
-
-
-@dataclass(frozen=True)
-class LengthHistogram(SizeHistogram):
-    """A :class:`SizeHistogram` of the rows' lengths ‖a‖/√k."""
-
-    label: ClassVar[str] = "histogram of the rows' leverage"
-
-    def sizes(self, xp: Namespace, rows: Rows) -> Array:
-        return rows.size / math.sqrt(len(self.theta))
 
 
 def with_information(fit: CurrentFit, released: FloatArray, noise: float, lacking: float) -> CurrentFit:
@@ -168,43 +162,39 @@ def _rotated(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit
 
 
 @dataclass(frozen=True)
-class FindLengths(Step):
-    """How long rows are in the frame: where to clip their scores. ``along`` is the price of the steps that follow."""
+class FindInformation(Step):
+    """How long rows are in the frame, which says where to clip them, and the curvature of the score, as the rows have
+    it: it need not be that of normal rows. ``along`` is the price of the steps that follow.
+    """
 
     along: float = math.inf
+    passes = 2
 
     def describe(self) -> str:
-        return "histogram of the rows' leverage: where to clip scores"
+        return "histogram of the rows' leverage, and their information, clipped where their leverage is large"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        fit = state.current()
-        if math.isinf(self.rho):
-            return state
-        query = fit.query(LengthHistogram, model.schema_of(state), edges=LENGTHS)
-        noise, p = curator.noise_scale(query, self.rho) / fit.present, max(int(np.sum(~fit.unused)), 1)
-        shares, k = curator.measure(query, self.rho) / fit.present, len(fit.prior)
-        lengths = length_distribution(shares, noise, p, curator.n_rows, k, fit.frame.farthest / math.sqrt(k))
-        clips = optimal_clip(curator.n_rows, self.along, lengths, curator.rows_per_person)
-        bias = float(USUAL_TAILS.lost(clips.norm, lengths.k))
-        return replace(state, current_fit=replace(fit, lengths=lengths, clips=clips, clip_bias=bias))
+        fit, schema, n, rho = state.current(), model.schema_of(state), curator.n_rows, self.rho
+        k, radius = len(fit.prior), math.inf
+        if math.isfinite(rho):
+            rho = (1 - TUNING.lengths_share) * self.rho
+            lengths = _released_lengths(curator, fit, fit.query(LengthHistogram, schema, edges=LENGTHS), self.rho - rho)
+            clips = optimal_clip(n, self.along, lengths, curator.rows_per_person)
+            fit = replace(fit, lengths=lengths, clips=clips)
+            radius = optimal_radius(n, rho, lengths, curator.rows_per_person)
+        query = fit.query(Information, schema, radius=radius)
+        noise = curator.noise_scale(query, rho)
+        released = unpacked(curator.measure(query, rho), k)
+        if noise:
+            return replace(
+                state, current_fit=with_information(fit, released, noise, float(fit.lengths.lacking(radius)))
+            )
+        exact = eigenvalues_from(released, 0.0)
+        return replace(state, current_fit=replace(fit, information=exact, information_variance=np.zeros((k, k))))
 
 
-@dataclass(frozen=True)
-class FindInformation(Step):
-    """The curvature of the score, as the rows have it: it need not be that of normal rows."""
-
-    def describe(self) -> str:
-        return "information of the rows, clipped where their leverage is large"
-
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        fit = state.current()
-        k = len(fit.prior)
-        radius = optimal_radius(curator.n_rows, self.rho, fit.lengths, curator.rows_per_person)
-        query = fit.query(Information, model.schema_of(state), radius=radius)
-        noise = curator.noise_scale(query, self.rho)
-        released = unpacked(curator.measure(query, self.rho), k)
-        if not noise:
-            released = eigenvalues_from(released, 0.0)
-            return replace(state, current_fit=replace(fit, information=released, information_variance=np.zeros((k, k))))
-        lacking = float(fit.lengths.lacking(radius))
-        return replace(state, current_fit=with_information(fit, released, noise, lacking))
+def _released_lengths(curator: Curator, fit: CurrentFit, query: LengthHistogram, rho: float) -> Lengths:
+    """The law of the rows' lengths."""
+    noise, p = curator.noise_scale(query, rho) / fit.present, max(int(np.sum(~fit.unused)), 1)
+    shares, k = curator.measure(query, rho) / fit.present, len(fit.prior)
+    return length_distribution(shares, noise, p, curator.n_rows, k, fit.frame.farthest / math.sqrt(k))

@@ -14,13 +14,12 @@ from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import level_clip
 from dpem.models.linear_regression.columns import Coding, Columns, column_coding
-from dpem.models.linear_regression.information import FindInformation, FindLengths
+from dpem.models.linear_regression.information import FindInformation
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
 from dpem.models.linear_regression.parameters import Parameters, classical_covariance, final_parameters
 from dpem.models.linear_regression.planning import (
     EFFECT,
     Division,
-    approximate_loss,
     expected_loss,
     predicted_fit,
     price_division,
@@ -34,24 +33,18 @@ from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
-#: Up to so many columns a plan rehearses one by one.
-MOST_REHEARSED = 100
-
 
 def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
     """What follows the moments: clips, information, scores, and the end."""
     first, last = division.steps[: TUNING.early], division.steps[TUNING.early :]
     return (
-        FindLengths(division.lengths / 2, math.fsum(division.steps)),
-        FindInformation(division.information / 2),
-        FindLengths(division.lengths / 2, math.fsum(division.steps)),
-        FindInformation(division.information / 2),
+        *2 * (FindInformation(division.information / 2, division.along),),
         *(TakeStep(rho) for rho in first),
         FindTails(division.residuals, math.fsum(last)),
         *(TakeStep(rho) for rho in last),
         FindLevel(division.level, level_clip(sizes.n, division.level, sizes.rows_per_person)),
         FindVariance(division.variance),
-        *(CheckExplained(rho) for rho in division.check),
+        *((CheckExplained(division.check),) if division.check else ()),
     )
 
 
@@ -82,21 +75,7 @@ class LinearRegression(Model):
             )
         if math.isinf(sizes.rho):
             return PredictedFit()
-        few = min(p, MOST_REHEARSED)
-
-        def roughly(there: Sizes, p: int = few) -> float:
-            return approximate_loss(there, p, price_division(there, p))
-
-        clips = price_division(sizes, p).clips
-        lost = expected_loss(self._rehearsed_on(few), sizes, few, roughly, clips)
-        if p > few:  # more columns than that are not rehearsed one by one
-            more = roughly(sizes, p) / roughly(sizes)
-            lost = (more * lost[0], more * lost[1], more * lost[2])
-        return predicted_fit(lost, sizes)
-
-    def _rehearsed_on(self, columns: int) -> LinearRegression:
-        """The same regression on so many invented columns."""
-        return replace(self, schema=self.schema.take(np.arange(columns)).unit(), fit_intercept=True)
+        return predicted_fit(expected_loss(sizes, price_division(sizes, p)), sizes)
 
     def coding(self, schema: Schema, columns: Columns) -> Coding:
         """How columns with these summaries are coded."""

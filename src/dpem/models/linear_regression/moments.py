@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import normal_lengths
@@ -151,8 +150,8 @@ def first_fit(curator: Curator, schema: Schema, columns: Columns, coding: Coding
     variances[:p][unused], variances[:, :p][:, unused], means[unused] = 0.0, 0.0, 0.0
     between, of_between, edge = shrunk_correlations(matrix[:p, :p], variances[:p, :p], coding.from_shares)
     frame = _whitened_frame(columns, (centre, scale, float(y_centre), float(y_spread)), between, edge, coding, private)
-    fit = _first_posterior(columns, frame, matrix[:p, p], variances, (between, of_between), means, unused, converged)
-    return replace(fit, from_shares=coding.from_shares)
+    correlations = between, of_between
+    return _first_posterior(columns, frame, coding, matrix[:p, p], variances, correlations, means, converged)
 
 
 def _whitened_frame(
@@ -182,11 +181,11 @@ def _whitened_frame(
 def _first_posterior(
     columns: Columns,
     frame: Frame,
+    coding: Coding,
     beside: FloatArray,
     variances: FloatArray,
     correlations: tuple[FloatArray, FloatArray],
     means: FloatArray,
-    unused: NDArray[np.bool_],
     converged: bool,
 ) -> CurrentFit:
     """What the correlations say of the coefficients: the first measurement."""
@@ -197,7 +196,7 @@ def _first_posterior(
     unsure[0, 1:] = unsure[1:, 0] = turned @ means
     slope = np.eye(p + 1)
     slope[1:, 1:] = whiten @ between @ whiten.T
-    noise = np.diag(np.concatenate([[variances[p, p]], turned @ variances[:p, p] + np.where(unused, 1.0, 0.0)]))
+    noise = np.diag(np.concatenate([[variances[p, p]], turned @ variances[:p, p] + np.where(coding.unused, 1.0, 0.0)]))
     prior = np.concatenate([[1.0], np.full(p, TUNING.prior / p)])
     first = FirstAnswer(np.concatenate([[0.0], whiten @ beside]), slope, noise, unsure)
     posterior = Posterior(np.zeros(p + 1), np.diag(prior))
@@ -226,7 +225,8 @@ def _first_posterior(
         information_variance=unsure,
         expected_information=usual,
         first=first,
-        unused=unused,
+        unused=coding.unused,
+        from_shares=coding.from_shares,
         converged=converged,
     )
 

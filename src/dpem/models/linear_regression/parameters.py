@@ -236,7 +236,7 @@ def final_parameters(
             relative * fit.variance_misfit if private else 0.0,
         ),
         r_squared=(),
-        shape=() if fit.shape is None else (*fit.shape.skew, *fit.shape.tails),
+        shape=fit.shape,
         linearity=(),
         seen=columns.seen[kept],
         low_end=columns.low_end[kept],
@@ -254,12 +254,12 @@ def final_parameters(
 
 def _excluded_covariance(fit: CurrentFit) -> FloatArray:
     """The covariance of (intercept, slopes) for coordinates that are left out: a spread of the response for each spread
-    of a column, and for a level that is too rare. Fitted values without the level, or with the column in the middle of
-    its bounds, do not depend on it.
+    of a column; the effect of a level that is too rare may be as far as the bounds of the response. Fitted values
+    without the level, or with the column in the middle of its bounds, do not depend on it.
     """
     p = len(fit.unused)
     level = ~np.isnan(fit.columns.share[:p])
-    spread = np.where(level, 2.0, fit.columns.spread[:p])
-    size = np.where(fit.unused, TUNING.unknown_effect * fit.frame.y_spread / spread, 0.0)
+    size = np.where(level, (1 + abs(fit.frame.y_centre)) / 4, fit.frame.y_spread / fit.columns.spread[:p])
+    size = np.where(fit.unused, size, 0.0)
     rows = np.vstack([np.where(level, 1.0, 0.0), np.eye(p)]) * size
     return np.asarray(rows @ rows.T)

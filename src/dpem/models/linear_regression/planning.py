@@ -1,31 +1,24 @@
 """How the price is divided among the steps, and what is predicted of a fit before it is paid for.
 
-Everything here depends on public numbers alone: rows, columns, price. The prediction rehearses the model's own steps on
-simulated rows: uncorrelated normal columns that explain a known part of the response. For each row its mirror images
-are there too, (x, e) with (x, −e), (−x, e) and (−x, −e), so least squares and its clipped kin find the truth exactly,
-and what a rehearsal is off by is privacy's doing alone, however few rows are rehearsed on. What clipping adds to the
-sampling error is known and added.
-
-Let a be least squares on n rows and b the private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since
-no unbiased estimate has less variance than a, a − β and b − a are uncorrelated (Hausman 1978) and this is
-E|b − a|²/var y: how far private predictions lie from those of least squares. That is what is reported.
+Everything here depends on public numbers alone: rows, columns, price. Let a be least squares on n rows and b the
+private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since no unbiased estimate has less variance
+than a, a − β and b − a are uncorrelated (Hausman 1978) and this is E|b − a|²/var y: how far private predictions lie
+from those of least squares. That is predicted for uncorrelated normal columns that explain a known part of the
+response.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from scipy.special import digamma, gammaincinv, polygamma
+from scipy.special import gammaincinv
 
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import SimulatedCurator, interpolated_prediction, normal
-from dpem.fitting.step import prices, run_steps
+from dpem.fitting.step import prices
 from dpem.models.linear_regression.clipping import (
     NO_TAILS,
     Clips,
@@ -35,9 +28,6 @@ from dpem.models.linear_regression.clipping import (
     optimal_radius,
 )
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.models.linear_regression.variance import CheckExplained
-from dpem.query import FloatArray
-from dpem.tables import ArraySource
 
 EFFECT = Effect(
     "part of the response's variance that columns explain", TUNING.explained, (0.1, 0.2, 0.4, 0.6, 0.8), percent=True
@@ -45,19 +35,30 @@ EFFECT = Effect(
 
 
 class Division(NamedTuple):
-    """Prices of the parts of a fit, and how a plan expects it to clip."""
+    """Prices of the parts of a fit to p coordinates; ``along`` is that of all steps along the score."""
 
+    p: int
     columns: float
     moments: float
-    lengths: float
     information: float
-    steps: tuple[float, ...]
     residuals: float
     level: float
     variance: float
-    check: tuple[float, ...]
-    radius: float
-    clips: Clips
+    along: float
+    check: float
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        return tuple(prices(self.along, TUNING.growth))
+
+    @property
+    def radius(self) -> float:
+        """Where moments are clipped."""
+        return moment_radius(self.moments, self.p)
+
+    def clips(self, sizes: Sizes) -> Clips:
+        """Where scores are expected to be clipped."""
+        return optimal_clip(sizes.n, self.along, normal_lengths(self.p), sizes.rows_per_person, NO_TAILS)
 
 
 def moment_radius(rho: float, p: int) -> float:
@@ -65,7 +66,6 @@ def moment_radius(rho: float, p: int) -> float:
     return math.inf if math.isinf(rho) else TUNING.moment_radius * math.sqrt(p + 2)
 
 
-@lru_cache(maxsize=256)
 def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division:
     """The division of the price for p coordinates; ``columns`` are those of the table, where some have several."""
 
@@ -77,47 +77,32 @@ def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division
     count = (p if columns is None else columns) + 1
     shares = enough(math.sqrt(2 * count), TUNING.share_noise, TUNING.columns)
     moments = enough(math.sqrt(2) * TUNING.moment_radius**2 * (p + 2), TUNING.moment_noise, TUNING.moments)
-    check = (CHECK_SHARE,) if sizes.check else ()
-    until_steps = (shares, moments, TUNING.lengths, TUNING.information * moments)
-    fixed = (*until_steps, TUNING.residuals, TUNING.level, TUNING.variance, *check)
-    shares, moments, lengths, information, residuals, level, variance, *last, whole = prices(
-        sizes.rho, (*fixed, 1 - math.fsum(fixed))
-    )
-    clips = optimal_clip(sizes.n, whole, normal_lengths(p), sizes.rows_per_person, NO_TAILS)
-    before, steps = (shares, moments, lengths, information), tuple(prices(whole, TUNING.growth))
-    return Division(*before, steps, residuals, level, variance, tuple(last), moment_radius(sizes.rho, p), clips)
+    information, check = TUNING.lengths + TUNING.information * moments, CHECK_SHARE if sizes.check else 0.0
+    fixed = (shares, moments, information, TUNING.residuals, TUNING.level, TUNING.variance)
+    return Division(p, *prices(sizes.rho, (*fixed, 1 - math.fsum((*fixed, check)), check)))
 
 
-def variance(sizes: Sizes, p: int, division: Division, explained: float | None = None) -> float:
-    """The variance of a coefficient that noise adds, for normal columns that are hardly correlated, where one variance
-    stands for all coefficients.
+def approximate_loss(sizes: Sizes, division: Division) -> float:
+    """The part of the response's variance that noise costs p slopes and the intercept, roughly: for normal columns that
+    are hardly correlated one variance stands for all slopes, and each release updates it.
     """
 
     def noise(size: float, rho: float) -> float:
         return sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * rho))
 
-    clips, square = division.clips, 1 - (TUNING.explained if explained is None else explained)
+    p, clips, explained = division.p, division.clips(sizes), sizes.effect or TUNING.explained
     unit = noise(math.sqrt(2) * division.radius**2, division.moments) ** 2 / 2
     error = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit)
     length = optimal_radius(sizes.n, division.information, normal_lengths(p), sizes.rows_per_person)
     measured = noise(math.sqrt(2) * length**2, division.information) ** 2 / 2
     unsure = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))
     for rho in division.steps:
-        scale = square + (p + 1) * error
+        scale = 1 - explained + (p + 1) * error
         blur = scale * noise(2 * clips.norm, (1 - TUNING.size_share) * rho) ** 2
         error = _updated_variance(error, clips.kappa, blur, p * clips.kappa**2 * unsure)
-    return error
-
-
-def approximate_loss(sizes: Sizes, p: int, division: Division) -> float:
-    """The part of the response's variance that noise costs p slopes and the intercept, roughly: the recursion, which
-    supposes that errors of the steps are small beside what they measure.
-    """
-    explained = sizes.effect or TUNING.explained
-    slope = variance(sizes, p, division, explained)
     clip = level_clip(sizes.n, division.level, sizes.rows_per_person)
-    level = (1 - explained) * (2 * clip * sizes.rows_per_person / sizes.n) ** 2 / (2 * division.level)
-    return p * slope + slope * level / (slope + level)
+    level = (1 - explained) * noise(2 * clip, division.level) ** 2
+    return p * error + error * level / (error + level)
 
 
 def _updated_variance(before: float, slope: float, noise: float, unsure: float) -> float:
@@ -128,78 +113,22 @@ def _updated_variance(before: float, slope: float, noise: float, unsure: float) 
 #: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle
 #: bounds are supposed to lie.
 ASSUMED, BOUNDS = TUNING.explained, 6.0
-#: Rehearsals of one corner: so many coefficients and steps in all, and so many fits at least and at most.
-WORK, FEWEST, MOST = 3200, 4, 40
-#: Rows of each.
-ROWS = 512
-#: Where steps are sure the formula is off by this factor, give or take so much. That ends as the variance of a
-#: coefficient grows: at this one the uncertainty has doubled. Below half of it nothing is rehearsed.
-USUAL, UNCERTAINTY, SURE = 1.15, 0.08, 1e-4
-#: Losses scatter more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
-WIDER = 1.15
+#: Simulated fits lose more than the formula says, by USUAL·(1 + √(variance of a coefficient/UNSURE)); what they lose
+#: scatters more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
+USUAL, UNSURE, WIDER = 1.15, 1.6e-3, 1.15
 
 
-class Typical(NamedTuple):
-    """Rows in unit coordinates, their responses, and the slopes they come from."""
-
-    x: FloatArray
-    y: FloatArray
-    slopes: FloatArray
-
-
-def typical_rows(p: int, rows: int, seed: int, explained: float = ASSUMED, idle: int = 0) -> Typical:
-    """Mirrored rows: columns of mean 0 and variance 1, exactly uncorrelated with each other and with the errors; the
-    last ``idle`` of p explain nothing.
-    """
-    count = max(rows // 4, 2 * (p + 2))
-    made = normal(seed, (count, p + 1))
-    x, e = np.split(np.linalg.qr(made)[0] * math.sqrt(count), [p], axis=1)
-    x, e = np.vstack([x, x, -x, -x]), np.concatenate([e, -e, e, -e])[:, 0]
-    slopes = np.append(np.full(p - idle, math.sqrt(explained / (p - idle))), np.zeros(idle))
-    return Typical(x / BOUNDS, (x @ slopes + math.sqrt(1 - explained) * e) / BOUNDS, slopes)
-
-
-def expected_loss(
-    model: Any, sizes: Sizes, p: int, formula: Callable[[Sizes], float], clips: Clips, key: tuple[int, ...] = ()
-) -> tuple[float, float, float]:
+@lru_cache(maxsize=256)
+def expected_loss(sizes: Sizes, division: Division) -> tuple[float, float, float]:
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
-
-    ``model`` is the regression on p unit coordinates, or on more of which p are kept; ``formula`` the loss, roughly. A
-    loss is about a chi square of p + 1 degrees: rehearsals give its size, by the mean of logarithms, and that law its
-    quantiles (a little further out: :data:`WIDER`).
+    A loss is about a chi square of p + 1 degrees.
     """
-    explained = sizes.effect or ASSUMED
-    width = model.schema.width
-    rows = typical_rows(width, ROWS, 0, explained, width - p)
-
-    half = (p + 1) / 2
-
-    def rehearse(there: Sizes, seed: int) -> FloatArray:
-        """The mean of a loss."""
-        roughly = formula(there)
-        unsure = roughly / (p + 1) / SURE
-        if unsure < 0.5:
-            return np.array([USUAL * roughly])
-        known = float(polygamma(1, half)) / (UNCERTAINTY * (1 + unsure**2)) ** 2  # worth so many rehearsals
-        steps = tuple(step for step in model.steps(there) if not isinstance(step, CheckExplained))
-        repeats = min(max(FEWEST, round(WORK / (p + 1) / len(steps))), MOST)
-        losses = [_rehearsed_loss(model, steps, there, rows, seed + i) for i in range(repeats)]
-        mean = float(np.mean(np.log(losses))) + math.log(half) - float(digamma(half))
-        return np.exp([(repeats * mean + known * math.log(USUAL * roughly)) / (repeats + known)])
-
-    size = float(interpolated_prediction(("linear", p, *key), sizes, rehearse, formula, power=2)[0]) / (p + 1)
-    median, low, high = (2 * float(gammaincinv(half, part)) * size for part in (0.5, 0.05, 0.95))
+    roughly, k = approximate_loss(sizes, division), division.p + 1
+    size = USUAL * roughly / k * (1 + math.sqrt(roughly / k / UNSURE))
+    median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
+    clipped = k * (1 - (sizes.effect or ASSUMED)) * (division.clips(sizes).sampling - 1) / sizes.n
     low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
-    clipped = (p + 1) * (1 - explained) * (clips.sampling - 1) / sizes.n
     return median + clipped, low + clipped, high + clipped
-
-
-def _rehearsed_loss(model: Any, steps: Any, sizes: Sizes, rows: Typical, seed: int) -> float:
-    curator = SimulatedCurator(ArraySource(rows.x, rows.y), sizes.n, seed, sizes.rows_per_person)
-    state = run_steps(curator, model, steps, model.start())
-    slopes = np.zeros(len(rows.slopes))
-    slopes[state.theta.chosen] = state.theta.coef
-    return float((BOUNDS * state.theta.intercept) ** 2 + np.sum((slopes - rows.slopes) ** 2))
 
 
 def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> PredictedFit:

@@ -11,11 +11,11 @@ The weights with the least variance prefer steps near θ, and steps with wide cl
 moments that a fit begins with are one more measurement, at 0, with a matrix of their own.
 
 *Clipping bias.* A score v = e·a is clipped to the length C. What is cut off, (‖v‖ − C)₊·v/‖v‖, has a mean of length
-A(C)·‖ℓ‖: A is the mean length of what is cut off, which the histogram of lengths shows (:mod:`.clipping`), and ℓ, with
-‖ℓ‖ ≤ 1, says how much of it does not cancel. Symmetric errors have ℓ = 0. On most tables ℓ lies along the fitted
-values, as a relation is curved or errors are skewed and grow with it, and hardly depends on C. So it is released once,
-from scores between two lengths, and every score is corrected by A(C)·ℓ; what remains unknown of ℓ, with the covariance
-D, and of A is the misfit: bias_t is the mean length cut off at step t.
+A(C)·‖ℓ‖: A is the mean length of what is cut off, but for what cancels of normal errors, which the histogram of
+lengths shows (:mod:`.clipping`), and ℓ says how much of it does not cancel, and which way. Symmetric errors have ℓ = 0.
+On most tables ℓ lies along the fitted values, as a relation is curved or errors are skewed and grow with it, and hardly
+depends on C. So it is released once, from scores between two lengths, and every score is corrected by A(C)·ℓ; what
+remains unknown of ℓ, with the covariance D, and of A is the misfit: bias_t is A at the clip of step t.
 
 The law is of the estimate that the same rows would give without noise; sampling error is added at the end. All of it
 is post-processing of released numbers.
@@ -113,11 +113,22 @@ class Direction(NamedTuple):
         return float(np.trace(self.covariance[1:, 1:]))
 
     def measured(self, value: FloatArray, noise: float) -> Direction:
-        """After a release of ℓ with noise of that standard deviation, from scores that are not quite those cut off."""
-        blur = TUNING.tails_vary**2 * self.covariance + noise**2 * np.eye(len(value))
-        gain = np.linalg.solve(self.covariance + blur, self.covariance).T
-        rest = self.covariance - gain @ self.covariance
-        return Direction(self.mean + gain @ (value - self.mean), (rest + rest.T) / 2)
+        """After a release of ℓ with noise of that standard deviation, from scores that are not quite those cut off. How
+        large ℓ is differs between tables, so its standard deviations are multiples of these, each as likely as the
+        release makes it.
+        """
+        laws, likely = [], []
+        for scale in TUNING.tails_scales:
+            own = scale**2 * self.covariance
+            whole = (1 + TUNING.tails_vary**2) * own + noise**2 * np.eye(len(value))
+            gain = np.linalg.solve(whole, own).T
+            laws.append((gain @ value, own - gain @ own))
+            likely.append(-(value @ np.linalg.solve(whole, value) + np.linalg.slogdet(whole)[1]) / 2)
+        weights = np.exp(np.array(likely) - max(likely))
+        weights /= weights.sum()
+        mean = sum(w * own for w, (own, _) in zip(weights, laws, strict=True))
+        rest = sum(w * (V + np.outer(own - mean, own - mean)) for w, (own, V) in zip(weights, laws, strict=True))
+        return Direction(np.asarray(mean), np.asarray(rest + rest.T) / 2)
 
 
 def prior_direction(posterior: Posterior) -> Direction:
@@ -135,15 +146,12 @@ ROUNDS = 2
 
 
 class FirstAnswer(NamedTuple):
-    """A first measurement: answer ≈ (slope + errors of these variances)·θ + noise, of covariance ``noise``; ``bias`` is
-    how long what was cut off rows is in the mean, once that is known.
-    """
+    """A first measurement: answer ≈ (slope + errors of these variances)·θ + noise, of covariance ``noise``."""
 
     answer: FloatArray
     slope: FloatArray
     noise: FloatArray
     variances: FloatArray
-    bias: float = 0.0
 
 
 class ScoreAnswer(NamedTuple):
@@ -177,8 +185,7 @@ def combined_posterior(
         around = np.outer(posterior.mean, posterior.mean) + posterior.covariance
         shared = (TUNING.shared_error if scores else 1.0) * product_covariance(first.variances, around)
         directed = (direction or prior_direction(posterior)).covariance
-        cut = first.bias**2 * directed
-        measured, bias = [(first.slope, first.answer, noise + shared + cut)], np.zeros_like(noise)
+        measured, bias = [(first.slope, first.answer, noise + shared)], np.zeros_like(noise)
         if scores:
             answer, unsure, bias = _average_score(
                 posterior, scores, information, variances, variance, lengths, directed

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import SIZES, Tails, clipped_square, optimal_clip, tail_distribution
-from dpem.models.linear_regression.information import SizeHistogram
+from dpem.models.linear_regression.information import LengthHistogram
 from dpem.models.linear_regression.moments import ROUNDING
 from dpem.models.linear_regression.posterior import Direction, ScoreAnswer, combined_posterior, prior_direction
 from dpem.models.linear_regression.rows import RowQuery, Rows
@@ -23,21 +23,23 @@ from dpem.query import Array, Bound, Namespace
 
 @dataclass(frozen=True)
 class Score(RowQuery):
-    """Σ of clipped scores of the observed likelihood, y | observed entries ~ N(θ·a, v), times σ.
+    """Σ of the parts of scores v that are longer than ``beyond``, (‖v‖ − beyond)₊·v/‖v‖, clipped at ``radius``.
 
-    A row adds (r/√v)·(σ/√v)·a. Where values are missing v depends on the slopes, too, but the part of the score through
-    v is left out: it is little if rows are normal, and if they are not it takes heavy tails for missing values of a
-    steep column.
+    v is the score of the observed likelihood, y | observed entries ~ N(θ·a, v), times σ: (r/√v)·(σ/√v)·a. Where values
+    are missing v depends on the slopes, too, but the part of the score through v is left out: it is little if rows are
+    normal, and if they are not it takes heavy tails for missing values of a steep column.
 
     *Lemma.* ℓ2 sensitivity 2·radius. *Proof.* The whole contribution is scaled into the ball of that radius after it is
     computed. ∎
     """
 
     radius: float
+    beyond: float = 0.0
 
     @property
     def label(self) -> str:
-        return f"score of the regression, norm clipped at {self.radius:.4g}"
+        part = f" beyond {self.beyond:.4g}" if self.beyond else ""
+        return f"score of the regression{part}, norm clipped at {self.radius:.4g}"
 
     @property
     def bound(self) -> Bound:
@@ -45,6 +47,9 @@ class Score(RowQuery):
 
     def added(self, xp: Namespace, rows: Rows) -> Array:
         factor = rows.r * self.sigma / rows.v
+        if self.beyond:
+            length = zero_nonfinite(xp, xp.abs(factor) * rows.size)
+            factor = factor * (1 - self.beyond / xp.clip(length, self.beyond, math.inf))
         if rows.shares is None:
             return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
         return xp.sum(weighted(into_ball(xp, rows.a, self.radius, factor, rows.size), rows.shares), axis=0)
@@ -76,45 +81,6 @@ class Residuals(RowQuery):
         return xp.stack([xp.sum(seen), xp.sum(seen * t), math.sqrt(2.0) * xp.sum(seen * t * t)])
 
 
-@dataclass(frozen=True)
-class ScoreHistogram(SizeHistogram):
-    """A :class:`SizeHistogram` of the lengths |e|·‖a‖/√k of the rows' scores, e a residual in standard deviations."""
-
-    label: ClassVar[str] = "histogram of the scores' lengths"
-
-    def sizes(self, xp: Namespace, rows: Rows) -> Array:
-        return xp.abs(rows.r) * self.sigma / rows.v * rows.size / math.sqrt(len(self.theta))
-
-
-@dataclass(frozen=True)
-class TailScore(RowQuery):
-    """Σ t·v/‖v‖ over the rows' scores v, t = (‖v‖ − low)/(high − low) clamped to [0, 1]: the difference between scores
-    that are clipped at ``high`` and at ``low``, over high − low.
-
-    *Lemma.* ℓ2 sensitivity 2. *Proof.* The whole contribution is scaled into the unit ball after it is computed. ∎
-    """
-
-    low: float
-    high: float
-
-    @property
-    def label(self) -> str:
-        return f"direction of the scores between the lengths {self.low:.4g} and {self.high:.4g}"
-
-    @property
-    def bound(self) -> Bound:
-        return rounded(Bound.symmetric(l2=1.0), len(self.theta))
-
-    def added(self, xp: Namespace, rows: Rows) -> Array:
-        factor = rows.r * self.sigma / rows.v
-        length = zero_nonfinite(xp, xp.abs(factor) * rows.size)
-        part = xp.clip((length - self.low) / (self.high - self.low), 0.0, 1.0)
-        times = factor * part / xp.clip(length, self.low, math.inf)
-        if rows.shares is None:
-            return sum_in_ball(xp, rows.a, 1.0, times, rows.size)
-        return xp.sum(weighted(into_ball(xp, rows.a, 1.0, times, rows.size), rows.shares), axis=0)
-
-
 #: Lengths over √k from which the direction of scores is measured, the greatest first.
 DIRECTION_LENGTHS = (16.0, 11.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0)
 #: Where nothing is clipped, residuals are scaled by so many standard deviations.
@@ -138,7 +104,7 @@ class FindTails(Step):
         if math.isinf(self.rho):
             return state
         share, n = TUNING.direction_share, curator.n_rows
-        query = fit.query(ScoreHistogram, model.schema_of(state), edges=SIZES)
+        query = fit.query(LengthHistogram, model.schema_of(state), edges=SIZES, of_scores=True)
         rho, lengths = (1 - share) * self.rho, fit.lengths
         noise = curator.noise_scale(query, rho) / fit.present
         farthest = 8 / (fit.frame.y_spread * fit.sigma)  # of long rows; residuals are at most 2 in unit coordinates
@@ -147,33 +113,31 @@ class FindTails(Step):
         direction = _measured_direction(curator, model, state, tails, share * self.rho)
         length = float(np.sum(direction.mean[1:] ** 2))
         clips = optimal_clip(n, self.along, lengths, curator.rows_per_person, tails, direction.square, length)
-        bias = float(tails.lost(clips.norm, lengths.k))
-        unknown = 1 - (float(tails.cut(clips.norm, lengths.k)) / max(bias, 1e-300)) ** 2  # of how much is cut off
+        cut, bias = (float(each) for each in tails.lost(clips.norm, lengths))
+        unknown = 1 - (cut / max(bias, 1e-300)) ** 2  # of how much is cut off
         spread = direction.covariance + unknown * np.outer(direction.mean, direction.mean)
-        fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails, clip_bias=bias)
+        fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails)
         fit = replace(fit, clip_unit=fit.sigma)
 
         def corrected(answer: ScoreAnswer) -> ScoreAnswer:
             norm = answer.clip / fit.sigma
-            missing = fit.sigma * float(tails.lost(norm, lengths.k))
+            missing = fit.sigma * float(tails.lost(norm, lengths)[1])
             return answer._replace(score=answer.score + fit.cut_off(norm), bias=missing)
 
-        cut = float(tails.lost(TUNING.first_clip * math.sqrt(lengths.k), lengths.k))
-        first = fit.first._replace(bias=fit.sigma * cut)
-        return replace(state, current_fit=replace(fit, first=first, scores=tuple(map(corrected, fit.scores))))
+        return replace(state, current_fit=replace(fit, scores=tuple(map(corrected, fit.scores))))
 
 
 def _measured_direction(curator: Curator, model: Any, state: LinearState, tails: Tails, rho: float) -> Direction:
     """The direction of what clipping cuts off, from scores as long as the noise allows."""
     fit, before = state.current(), prior_direction(state.current().posterior)
-    for low in DIRECTION_LENGTHS:
-        low *= math.sqrt(fit.lengths.k)
-        query = fit.query(TailScore, model.schema_of(state), low=low, high=2 * low)
-        amount = float(tails.cut(low, fit.lengths.k) - tails.cut(2 * low, fit.lengths.k)) / low
-        noise = curator.noise_scale(query, rho) / fit.present / max(amount, 1e-12)
-        if noise < TUNING.direction_noise:
-            break
-    return before.measured(curator.measure(query, rho) / fit.present / max(amount, 1e-12), noise)
+    lengths = np.array(DIRECTION_LENGTHS) * math.sqrt(fit.lengths.k)
+    near, far = (tails.lost(each, fit.lengths)[0] for each in (lengths, 2 * lengths))
+    amounts = np.maximum(near - far, 1e-12) * fit.present
+    noises = 2 * curator.rows_per_person * lengths / (curator.n_rows * math.sqrt(2 * rho)) / amounts
+    i = int(np.argmax(np.append(noises[:-1] < TUNING.direction_noise, True)))
+    query = fit.query(Score, model.schema_of(state), radius=float(lengths[i]), beyond=float(lengths[i]))
+    noise = curator.noise_scale(query, rho)
+    return before.measured(curator.measure(query, rho) / amounts[i], noise / float(amounts[i]))
 
 
 @dataclass(frozen=True)
@@ -198,7 +162,8 @@ class TakeStep(Step):
         if not noise:  # the moments have led to least squares, or to maximum likelihood, already
             return replace(state, current_fit=fit)
         score = score + fit.cut_off(fit.clips.norm)
-        answer = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, fit.clip_bias * unit)
+        bias = unit * float(fit.tails.lost(fit.clips.norm, fit.lengths)[1])
+        answer = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, bias)
         scores, given = (*fit.scores, answer), (fit.information, fit.information_variance, fit.variance, fit.lengths)
         before = fit.posterior.wider(fit.misfit)
         posterior, misfit = combined_posterior(before, fit.prior, fit.first, scores, *given, fit.direction)

@@ -16,13 +16,11 @@ from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
 from dpem.fitting.step import Step, prices
-from dpem.models.linear_regression.clipping import NO_TAILS, normal_lengths, optimal_clip
 from dpem.models.linear_regression.columns import numeric_columns
 from dpem.models.linear_regression.model import LinearRegression, score_steps
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
 from dpem.models.linear_regression.planning import (
     Division,
-    approximate_loss,
     expected_loss,
     moment_radius,
     predicted_fit,
@@ -154,15 +152,12 @@ def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     over = min(math.ceil(TUNING.over * k), d)
     each = math.ceil(over / TUNING.rounds)
     counts = [min(each, over - first) for first in range(0, over, each)]
-    check = (CHECK_SHARE / (1 - CHECK_SHARE),) if sizes.check else ()
-    shares = (*TUNING.wide, TUNING.lengths, TUNING.residuals, *check)
-    middle, choice, columns, moments, information, along, level, spread, lengths, tails, *last = prices(rho, shares)
+    check = CHECK_SHARE / (1 - CHECK_SHARE) if sizes.check else 0.0
+    middle, choice, *narrow = prices(rho, (*TUNING.wide, check))
+    own = Division(over, *narrow)
     so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
-    parts = zip(prices(choice, counts), prices(columns, counts), prices(moments, so_far), counts, strict=True)
-    clips = optimal_clip(sizes.n, along, normal_lengths(over), sizes.rows_per_person, NO_TAILS)
-    steps, radius = tuple(prices(along, TUNING.growth)), moment_radius(rho, over)
-    own = (columns, moments, lengths, information, steps, tails, level, spread, tuple(last), radius, clips)
-    return WideDivision(middle, tuple(parts), Division(*own), k)
+    parts = zip(prices(choice, counts), prices(own.columns, counts), prices(own.moments, so_far), counts, strict=True)
+    return WideDivision(middle, tuple(parts), own, k)
 
 
 def miss_probability(sizes: Sizes, d: int, division: WideDivision) -> float:
@@ -207,11 +202,6 @@ class SparseLinearRegression(LinearRegression):
         chance = miss_probability(sizes, self.schema.width, division)
         most = min(self.sparsity, self.schema.width)
         fewer = f"{division.kept} of the {most} columns can be chosen at this price." if division.kept < most else ""
-
-        def roughly(there: Sizes) -> float:
-            return approximate_loss(there, division.kept, wide_division(there, self.sparsity, self.schema.width).narrow)
-
-        key, model = (self.sparsity, division.chosen), self._rehearsed_on(division.chosen)
-        lost = expected_loss(model, sizes, division.kept, roughly, division.narrow.clips, key)
+        lost = expected_loss(sizes, division.narrow._replace(p=division.kept))
         prediction = predicted_fit(lost, sizes, chance, fewer)
         return prediction._replace(feasible=prediction.feasible and chance < 0.5)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.step import State
-from dpem.models.linear_regression.clipping import NO_CLIPS, NO_TAILS, Clips, Lengths, Tails, normal_lengths
+from dpem.models.linear_regression.clipping import NO_CLIPS, USUAL_TAILS, Clips, Lengths, Tails, normal_lengths
 from dpem.models.linear_regression.columns import Columns
 from dpem.models.linear_regression.posterior import Direction, FirstAnswer, Posterior, ScoreAnswer
 from dpem.models.linear_regression.rows import Frame, RowQuery
@@ -32,15 +32,6 @@ class Estimate(NamedTuple):
 
     value: float
     error: float
-
-
-class Shape(NamedTuple):
-    """How far errors are from normal: their mean, in standard deviations, from where the clipped score has it, and by
-    which part their variance grows with a wider clip.
-    """
-
-    skew: Estimate
-    tails: Estimate
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,6 @@ class CurrentFit:
         Mean of the residuals at the mean of the posterior.
     size : Estimate
         The last release about the variance of the errors.
-    clip_bias : float
-        How long what clipping cuts off scores is in the mean, in the clips' unit.
     direction : Direction
         Which way clipping moves the score, once that is measured.
     clip_unit : float
@@ -83,6 +72,9 @@ class CurrentFit:
         Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
     variance_misfit : float
         How far the variance may be off because of tails beyond the last clip.
+    shape : tuple of float
+        How far errors are from normal: their mean, in standard deviations, from where the clipped score has it, and by
+        which part their variance grows with a wider clip; each with its standard error.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool
@@ -102,15 +94,14 @@ class CurrentFit:
     expected_information: FloatArray
     first: FirstAnswer
     unused: NDArray[np.bool_]
-    from_shares: NDArray[np.bool_] = field(default_factory=lambda: np.zeros((), dtype=bool))
+    from_shares: NDArray[np.bool_]
     scores: tuple[ScoreAnswer, ...] = ()
     level: Estimate = field(default_factory=lambda: Estimate(0.0, 0.0))
     size: Estimate = field(default_factory=lambda: Estimate(1.0, 0.0))
-    shape: Shape | None = None
+    shape: tuple[float, ...] = ()
     lengths: Lengths = field(default_factory=lambda: normal_lengths(1))
     clips: Clips = NO_CLIPS
-    tails: Tails = NO_TAILS
-    clip_bias: float = 0.0
+    tails: Tails = USUAL_TAILS
     direction: Direction | None = None
     clip_unit: float = 0.0
     misfit: FloatArray = field(default_factory=lambda: np.zeros(()))
@@ -127,7 +118,7 @@ class CurrentFit:
         """What clipping at this length, in the clips' unit, is expected to take off the score."""
         if self.direction is None:
             return np.zeros(len(self.prior))
-        return self.clip_unit * float(self.tails.cut(norm, self.lengths.k)) * self.direction.mean
+        return self.clip_unit * float(self.tails.lost(norm, self.lengths)[0]) * self.direction.mean
 
     @property
     def error(self) -> float:

@@ -33,8 +33,6 @@ class Tuning:
     moment_radius: float = 0.9
     #: Error of first coefficients because moments are clipped, whatever the noise: what counts where rows are many.
     first_error: float = 0.05
-    #: Moments lose as much of their tails as scores that are clipped there, over √k.
-    first_clip: float = 1.5
     #: How much more the error of the moments' own matrix counts, because the information shares it.
     shared_error: float = 16.0
     #: Variance explained that is expected before anything is known, and the sum of the variances that standardised
@@ -50,18 +48,17 @@ class Tuning:
     length_spread: float = 0.3
     #: The share of long scores falls with the power 1 + 1/(mean + slope·share) of their length; the spread of that
     #: power on the log scale.
-    tail_mean: float = 0.2
+    tail_mean: float = 0.5
     tail_slope: float = 12.0
     tail_spread: float = 0.4
-    #: A clip is chosen as if what it cuts off normal scores on one side exceeded the other by this part, which keeps
-    #: it from depending on exact lengths; skewed errors move the intercept by this part of what is cut off.
+    #: What is cut off normal scores cancels but for this part, since relations are curved and variances unequal.
     uneven: float = 0.2
-    skew: float = 1.0
-    #: The mean of what is cut off, over its mean length: standard deviation along the fitted values, and √k times that
-    #: of each other slope and of the intercept.
+    #: The mean of what is cut off and does not cancel, over its mean length: standard deviation along the fitted
+    #: values, and √k times that of each other slope and of the intercept; multiples of these, each as likely.
     tails_along: float = 0.4
     tails_beside: float = 0.35
     tails_level: float = 0.65
+    tails_scales: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0)
     #: How much that direction varies between scores of moderate and of great length, as a part of it; the part of the
     #: price of the tails for it; and the noise it is to have.
     tails_vary: float = 0.5
@@ -98,8 +95,6 @@ class Tuning:
     #: such a part of its largest loading.
     undecided: float = 0.01
     loading: float = 0.35
-    #: Standard deviation of the effect of a level that is too rare, in spreads of the response.
-    unknown_effect: float = 1.0
     #: How far the variance may be, as a part of it, from what clipped residuals show, and what may lie beyond a last
     #: clip at 3.5 standard deviations as a part of what lies between it and the clip of the steps.
     tails: float = 0.3
@@ -117,10 +112,12 @@ class Tuning:
     columns: tuple[float, float] = (0.05, 0.12)
     moments: tuple[float, float] = (0.08, 0.20)
     information: float = 0.25
-    #: Shares of the histograms of leverage and residuals, of the mean of the residuals, and of the sandwich.
+    #: Share of the histogram of leverage, as a part of the information's; those of the histogram of residuals, of
+    #: their mean, and of the sandwich.
+    lengths_share: float = 0.4
     lengths: float = 0.02
     residuals: float = 0.10
-    level: float = 0.08
+    level: float = 0.06
     variance: float = 0.025
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
@@ -130,8 +127,8 @@ class Tuning:
     moment_noise: float = 0.05
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
-    #: Shares of: middle of the response, choice, columns, moments, information, steps, level, variance.
-    wide: tuple[float, ...] = (0.03, 0.45, 0.08, 0.25, 0.02, 0.13, 0.03, 0.01)
+    #: Shares of: middle of the response, choice, columns, moments, information, residuals, level, variance, steps.
+    wide: tuple[float, ...] = (0.03, 0.45, 0.08, 0.25, 0.04, 0.10, 0.03, 0.01, 0.13)
     #: Columns are chosen in so many rounds at most, and so many times as many as are kept.
     rounds: int = 5
     over: float = 1.3

@@ -15,7 +15,7 @@ from dpem.models.linear_regression.parameters import effect_contrasts, influence
 from dpem.models.linear_regression.posterior import Posterior, eigenvalues_from, product_covariance
 from dpem.models.linear_regression.rows import RowQuery, Rows
 from dpem.models.linear_regression.scores import NO_CLIP, Residuals, with_residual_scale
-from dpem.models.linear_regression.state import CurrentFit, Estimate, LinearState, Shape
+from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows, product
@@ -136,12 +136,14 @@ class FindLevel(Step):
         if not error:
             return replace(state, current_fit=fit)
         row = fit.information[0] / max(float(fit.information[0, 0]), 0.01)
-        shape = _shape(fit, before, row)
-        beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(shape.tails.value, 0.0)
+        tails, of_tails = (fit.size.value - before.value) / fit.variance, math.hypot(fit.size.error, before.error)
+        of_mean = math.hypot(error, math.sqrt(float(row @ fit.posterior.covariance @ row)))
+        shape = (mean / fit.sigma, of_mean / fit.sigma, tails, of_tails / fit.variance)
+        beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(tails, 0.0)
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
         unknown = 0.0 if fit.direction is None else math.sqrt(fit.direction.covariance[0, 0])
-        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths.k)) * unknown
+        off = fit.clip_unit * float(fit.tails.lost(norm, fit.lengths)[1]) * unknown
         alone = fit.posterior.given_number(mean, row, error**2)
         wide = fit.posterior.wider(fit.misfit + _unmeasured_misfit(fit)).given_number(mean, row, error**2 + off**2)
         rest = eigenvalues_from(wide.covariance - alone.covariance, 0.0)
@@ -155,16 +157,6 @@ class FindLevel(Step):
         return replace(state, current_fit=fit)
 
 
-def _shape(fit: CurrentFit, before: Estimate, row: FloatArray) -> Shape:
-    """How far from normal errors are, as far as released: their mean, in standard deviations, from where the clipped
-    score has it, and by which part their variance is larger with the last, wider clip than ``before``.
-    """
-    unsure = math.hypot(fit.level.error, math.sqrt(float(row @ fit.posterior.covariance @ row)))
-    more, of_more = fit.size.value - before.value, math.hypot(fit.size.error, before.error)
-    skew = Estimate(fit.level.value / fit.sigma, unsure / fit.sigma)
-    return Shape(skew, Estimate(more / fit.variance, of_more / fit.variance))
-
-
 def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
     """A covariance for what the releases do not show: what errors in imputing missing values do to the coefficients,
     and how far errors that are skewed within the clips move the intercept.
@@ -173,7 +165,6 @@ def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
     misfit = missing**2 * product_covariance(fit.first.variances, np.outer(theta, theta))
     misfit[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
-    misfit[0, 0] += (TUNING.skew * fit.clip_unit * float(fit.lengths.lost(fit.clips.norm))) ** 2 / fit.lengths.k
     return np.asarray(misfit)
 
 

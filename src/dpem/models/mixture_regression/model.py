@@ -21,11 +21,9 @@ from dpem.models.mixture_regression.steps import (
     FindDirections,
     FindMoments,
     ImproveComponents,
-    ImproveRegression,
     RegressionCheck,
     RegressionState,
     SizeColumns,
-    WidenTails,
 )
 from dpem.query import Array, FloatArray, Namespace
 
@@ -95,24 +93,23 @@ class MixtureRegression(Model):
         q = min(self.schema.width, self.classes, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
         turns = TUNING.directions if self.schema.width > q else 0.0
-        first = (TUNING.sizes, TUNING.moments, TUNING.tails, TUNING.regression, turns, TUNING.cells, TUNING.choice)
-        early = np.arange(TUNING.scores) < min(TUNING.early, TUNING.scores - 1)
-        growing = TUNING.growth ** np.arange(TUNING.scores) * (1 + early)
+        first = (TUNING.sizes, TUNING.moments, turns, TUNING.cells, TUNING.choice)
+        growing = TUNING.growth ** np.arange(TUNING.scores)
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
-        size, moments, tails, one, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
         cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
-        improve = [ImproveComponents(*own) for own in zip(scores, cautions.tolist(), early.tolist(), strict=True)]
         return (
             SizeColumns(size),
             FindMoments(moments),
-            WidenTails(tails),
-            ImproveRegression(one),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
-            *(step for step in improve if step.early),
             ChooseStart(choose),
-            *(step for step in improve if not step.early),
+            *(
+                ImproveComponents(rho, float(part), last=False)
+                for rho, part in zip(scores[:-1], cautions, strict=False)
+            ),
+            ImproveComponents(scores[-1], float(cautions[-1])),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 

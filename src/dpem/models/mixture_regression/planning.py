@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import array_api_compat.numpy as numpy_api
@@ -16,14 +17,14 @@ from dpem.fitting.step import Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import edges
 from dpem.models.mixture_regression.components import Components, Frame
-from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE
+from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE, ComponentScores
 from dpem.models.mixture_regression.steps import (
     CELLS,
+    WIDE,
     CountCells,
     FindDirections,
     ImproveComponents,
     radius_of_directions,
-    score_query,
 )
 from dpem.query import FloatArray
 
@@ -73,16 +74,16 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Compon
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
     scores = [step for step in steps if isinstance(step, ImproveComponents)]
-    query = score_query(model, frame, theta, sizes.rho)
+    query = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
     expected = newton.Estimate.of_start(theta).error
     error, free = np.zeros_like(expected), np.eye(len(expected))
     slopes = newton.slopes_of(query, free)
     for step in scores:
-        noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho / (1 + step.early)))
+        noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
         gain, left = newton.weighed(expected, *slopes, step.caution, noise)
         expected, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (expected, error))
     clipped = newton.sampling_error(query, free, sizes.n)
-    wide = newton.sampling_error(score_query(model, frame, theta, math.inf), free, sizes.n)
+    wide = newton.sampling_error(replace(query, clip=WIDE, cut=1e3), free, sizes.n)
     return np.asarray(error + clipped - wide)
 
 

@@ -65,32 +65,6 @@ class ColumnSquares(NarrowQuery):
 
 
 @dataclass(frozen=True)
-class ColumnTails(NarrowQuery):
-    """Σ min((x̃/c)², 1) for each of d coordinates of the frame and each of m distances c.
-
-    *Lemma.* ℓ2 sensitivity √(m·d). *Proof.* Each of m·d numbers lies in [0, 1] by the clamp. ∎
-    """
-
-    frame: Frame = field(repr=False)
-    distances: tuple[float, ...]
-
-    @property
-    def label(self) -> str:
-        return f"squares of the columns' coordinates, clipped at {', '.join(f'{c:g}' for c in self.distances)} squared"
-
-    @property
-    def bound(self) -> Bound:
-        count = len(self.distances) * len(self.frame.mean)
-        root = math.sqrt(count)
-        return rounded(Bound(linf=1.0, l2=root, size_linf=1.0, size_l2=root), count)
-
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        v = self.frame.columns(xp, x)[:, 1:]
-        parts = [xp.sum(xp.clip(zero_nonfinite(xp, (v / c) * (v / c)), 0.0, 1.0), axis=0) for c in self.distances]
-        return xp.concat(parts)
-
-
-@dataclass(frozen=True)
 class RegressionMoments(NarrowQuery):
     """Σ vvᵀ packed, v = (1, x̃, t) scaled into the ball of radius R; a row without a response adds 0.
 

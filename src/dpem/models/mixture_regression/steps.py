@@ -19,7 +19,6 @@ from dpem.models.mixture_regression.queries import (
     USUALLY_FAR,
     ColumnSizes,
     ColumnSquares,
-    ColumnTails,
     ComponentLeads,
     ComponentScores,
     LeadAndMissed,
@@ -39,21 +38,16 @@ class Tuning:
 
     Attributes
     ----------
-    sizes, moments, tails, regression, directions, cells, choice, check : float
-        Parts of ρ: scales of the columns, second moments, the columns' tails, scores of one regression, directions in
-        which residuals spread unevenly, counts in cells, the choice of a start, the fit check. The components' scores
-        get the rest.
-    scores, early : int
-        Score queries, and how many of them improve both starts before one is chosen.
+    sizes, moments, directions, cells, choice, check : float
+        Parts of ρ: scales of the columns, second moments, directions in which residuals spread unevenly, counts in
+        cells, the choice of a start, the fit check. The scores get the rest.
+    scores : int
+        Score queries.
     growth : float
         How many times a score query's price exceeds the one before it.
     cautions : tuple of three floats
         How near to EM's own step those of the first, the middle and the last score query are; between them it changes
         evenly. With ``scores`` and ``growth`` set on the tuning half of ``studies.mixture_regression public``.
-    reach, cut : float
-        Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², in a component's own spreads.
-    most : float
-        Clamp of a row's difference in log-density between the starts.
     starts : int
         Starts without privacy, beside those of the counts.
     narrow : float
@@ -63,20 +57,14 @@ class Tuning:
         (``python -m studies.mixture_regression public`` on the tuning half).
     """
 
-    sizes: float = 0.06
-    moments: float = 0.06
-    tails: float = 0.02
-    regression: float = 0.05
-    directions: float = 0.10
-    cells: float = 0.10
+    sizes: float = 0.08
+    moments: float = 0.13
+    directions: float = 0.12
+    cells: float = 0.12
     choice: float = 0.04
     check: float = 0.08
     scores: int = 10
-    early: int = 8
     growth: float = 1.3
-    reach: float = 1.2
-    cut: float = 3.0
-    most: float = 1.0
     cautions: tuple[float, float, float] = (0.5, 0.5, 0.2)
     starts: int = 6
     narrow: float = 0.02
@@ -105,31 +93,32 @@ class RegressionState(State):
     """What the steps have released so far, and what follows from it.
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
-    ``regression`` and ``spread`` the one best regression and its residual spread; ``axes`` the directions in which
-    residuals spread unevenly; ``path`` and ``needed`` the misfit of 1, 2, … components and by how much one more must
-    lower it; ``starts`` what the counts say, of any slopes and, unless these are clearly better, of those of one
-    regression; ``estimate`` the chosen components, each with their errors.
+    ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
+    response; ``axes`` the directions in which residuals spread unevenly; ``starts`` those of the counts, ``parallel``
+    the one in which all components have the slopes of one regression; ``path`` and ``needed`` the misfit of 1, 2, …
+    components and by how much one more must lower it; ``estimate`` the components and their errors.
     """
 
     frame: Frame = NO_FRAME
     observed: FloatArray = field(default_factory=lambda: NOTHING)
     regression: FloatArray = field(default_factory=lambda: NOTHING)
     spread: float = 1.0
+    present: float = 1.0
     axes: FloatArray | None = None
+    starts: tuple[Components, ...] = ()
+    parallel: Components = NO_COMPONENTS
     path: FloatArray = field(default_factory=lambda: NOTHING)
     needed: float = 0.0
-    starts: tuple[newton.Estimate, ...] = ()
     estimate: newton.Estimate = NO_ESTIMATE
-
-    @property
-    def present(self) -> float:
-        """The share of rows with a response."""
-        return float(self.observed[-1])
 
 
 @dataclass(frozen=True)
 class SizeColumns(Step):
-    """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide."""
+    """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide.
+
+    Zooming misses rare values far away, such as the ones of a dummy column. So the squared distance within all of the
+    bounds is released, too, and a column's spread is at least what that shows beyond its noise.
+    """
 
     passes: ClassVar[int] = 5
 
@@ -199,61 +188,7 @@ class FindMoments(Step):
         regression = np.append(0.0, slope / math.sqrt(size))
         regression = model.allowed(frame, regression)
         residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(regression[0]) ** 2)
-        return replace(state, frame=frame, regression=regression, spread=residual)
-
-
-@dataclass(frozen=True)
-class WidenTails(Step):
-    """Variance that the zooming and the clipped moments miss, such as that of the ones of a rare dummy column.
-
-    Coordinates are shortened where a few rows far out make up most of their variance: an error of a coefficient would
-    cost much log-likelihood there. Only what exceeds 1.5 standard deviations of the noise counts.
-    """
-
-    distances: ClassVar[tuple[float, ...]] = (6.0, 24.0, 96.0)
-
-    def describe(self) -> str:
-        return "squares of the columns' coordinates, for those with heavy tails"
-
-    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        frame = state.frame
-        query = ColumnTails(model.schema, frame, self.distances)
-        beyond = curator.measure(query, self.rho) - 1.5 * curator.noise_scale(query, self.rho)
-        seen = beyond.reshape(len(self.distances), -1) * np.square(self.distances)[:, None]
-        root = np.sqrt(np.maximum(seen.max(axis=0), 1.0))
-        regression = state.regression * np.append(1.0, root)
-        return replace(state, frame=replace(frame, whiten=frame.whiten / root[:, None]), regression=regression)
-
-
-def score_query(model: Any, frame: Frame, theta: Components, rho: float) -> ComponentScores:
-    """The scores of components; without noise nothing is clipped."""
-    private = math.isfinite(rho)
-    clip = TUNING.reach * math.sqrt(theta.shape[1]) if private else WIDE
-    return ComponentScores(model.schema, frame, theta, clip, TUNING.cut if private else 1e3)
-
-
-def improved(
-    curator: Curator, model: Any, frame: Frame, now: newton.Estimate, rho: float, caution: float
-) -> newton.Estimate:
-    """A regularised Newton step on the scores of components."""
-    query = score_query(model, frame, now.theta, rho)
-    noise, free = curator.noise_scale(query, rho), newton.free_directions(now.theta, model.fixed(frame))
-    return newton.improved(now, query, curator.measure(query, rho), noise, free, caution)[0]
-
-
-@dataclass(frozen=True)
-class ImproveRegression(Step):
-    """A Newton step on the scores of one regression: clipping shrinks the residual spread of the moments, and bends
-    their slopes where columns are skewed; it does not bias scores (:class:`ComponentScores`).
-    """
-
-    def describe(self) -> str:
-        return "scores of one regression"
-
-    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        one = Components(np.array([state.present]), state.regression[None], np.array([state.spread]))
-        theta = improved(curator, model, state.frame, newton.Estimate.of_start(one), self.rho, 0.0).theta
-        return replace(state, regression=theta.coefficients[0], spread=float(theta.spreads[0]))
+        return replace(state, frame=frame, regression=regression, spread=residual, present=float(state.observed[-1]))
 
 
 @dataclass(frozen=True)
@@ -302,96 +237,101 @@ class CountCells(Step):
         noise = curator.noise_scale(query, self.rho) / present
         cells = Cells(answer / present, noise, curator.n_rows * present, x_edges, r_edges)
         fits = {k: fit_cells(cells, k) for k in range(1, self.classes + 2)}
+        starts = [fits[self.classes]]
+        if q > max(self.classes - 1, 1):
+            starts.append(fit_cells(cells.leading(max(self.classes - 1, 1)), self.classes))
+        parallel = fit_cells(cells, self.classes, parallel=True)
 
-        def start(fit: CellFit) -> newton.Estimate:
+        def components(fit: CellFit) -> Components:
             own = np.tile(state.regression, (self.classes, 1))
             own[:, 0] += state.spread * fit.intercepts
-            own[:, 1:] += state.spread * fit.slopes @ axes.T
+            own[:, 1:] += state.spread * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
             weights = np.maximum(fit.weights, 0.03)
             own = np.array([model.allowed(state.frame, regression) for regression in own])
-            return newton.Estimate.of_start(
-                Components(present * weights / weights.sum(), own, state.spread * fit.spreads)
-            )
+            return Components(present * weights / weights.sum(), own, state.spread * fit.spreads)
 
         path = np.array([fits[k].misfit for k in sorted(fits)])
-        chance = math.log(max(curator.n_rows, 2))
-        parallel = fit_cells(cells, self.classes, parallel=True)
-        both = parallel.misfit - fits[self.classes].misfit < self.classes * q * chance
-        starts = tuple(map(start, (fits[self.classes], parallel) if both else (fits[self.classes],)))
-        return replace(state, starts=starts, path=path, needed=(q + 3) * chance)
+        needed = (q + 3) * math.log(max(curator.n_rows, 2))
+        sets = tuple(map(components, starts))
+        return replace(state, starts=sets, parallel=components(parallel), path=path, needed=needed)
 
 
 @dataclass(frozen=True)
 class ChooseStart(Step):
-    """Which of the starts is likelier now; of a single one nothing is asked."""
+    """Which start is likelier: those of the cells, or parallel regressions, which fewer counts decide."""
+
+    margin: float = 0.02
 
     def describe(self) -> str:
         return "which of the starts is likelier"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        first, last = state.starts[0], state.starts[-1]
-        if first is last:
-            return replace(state, estimate=first)
-        query = ComponentLeads(model.schema, state.frame, (first.theta,), last.theta, TUNING.most)
-        lead = float(curator.measure(query, self.rho)[0])
-        return replace(state, estimate=first if lead > curator.noise_scale(query, self.rho) else last)
+        query = ComponentLeads(model.schema, state.frame, state.starts, state.parallel)
+        leads = curator.measure(query, self.rho)
+        best = int(np.argmax(leads))
+        ahead = leads[best] > self.margin + curator.noise_scale(query, self.rho)
+        start = state.starts[best] if ahead else state.parallel
+        return replace(state, estimate=newton.Estimate.of_start(start))
 
 
 @dataclass(frozen=True)
 class ImproveComponents(Step):
     """A regularised Newton step on the scores of the components; without privacy to convergence, from several starts.
 
-    ``caution`` is between Newton's step, 0, and EM's, 1. An ``early`` step improves all starts, which share its price:
-    one start if the counts decided, else two.
+    Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads;
+    ``caution`` is between Newton's step, 0, and EM's, 1. The ``last`` step states errors and stability; without privacy
+    it does all the work.
     """
 
     caution: float = 0.2
-    early: bool = False
+    last: bool = True
+    reach: float = 1.2
+    cut: float = 3.0
     short_rounds: ClassVar[int] = 25
     most_rounds: ClassVar[int] = 1000
 
     def describe(self) -> str:
-        return "scores of the components, for a Newton step" + self.early * " from each start"
+        return "scores of the components, for a Newton step"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        frame = state.frame
-        if self.early:
-            if math.isinf(self.rho):  # what follows goes on from all of them
-                return state
-            rho = self.rho / len(state.starts)
-            starts = (improved(curator, model, frame, own, rho, self.caution) for own in state.starts)
-            return replace(state, starts=tuple(starts))
-        if math.isfinite(self.rho):
-            now = improved(curator, model, frame, state.estimate, self.rho, self.caution)
-        else:
-            now = self._best(curator, model, state)
+        now, frame = state.estimate, state.frame
+        if math.isinf(self.rho) and not self.last:
+            return state
         free = newton.free_directions(now.theta, model.fixed(frame))
-        last = score_query(model, frame, now.theta, self.rho)
-        theta = model.parameters(state, now, newton.sampling_error(last, free, curator.effective_rows))
+        clip, cut = self.reach * math.sqrt(now.theta.shape[1]), self.cut
+        if math.isfinite(self.rho):
+            query = ComponentScores(model.schema, frame, now.theta, clip, cut)
+            noise = curator.noise_scale(query, self.rho)
+            now, _ = newton.improved(now, query, curator.measure(query, self.rho), noise, free, self.caution)
+        else:
+            clip, cut = WIDE, 1e3
+            now = self._best(curator, model, state, free)
+        if not self.last:
+            return replace(state, estimate=now)
+        query = ComponentScores(model.schema, frame, now.theta, clip, cut)
+        theta = model.parameters(state, now, newton.sampling_error(query, free, curator.effective_rows))
         return replace(state, theta=theta, estimate=now)
 
-    def _best(self, curator: Curator, model: Any, state: RegressionState) -> newton.Estimate:
-        """The likeliest of what several starts lead to, without noise. A later step begins where this one ended."""
-        if state.theta is not None:
-            return state.estimate
-        rng = generator(0)
-        starts = [own.theta for own in state.starts]
-        parallel = starts[-1]
+    def _best(self, curator: Curator, model: Any, state: RegressionState, free: FloatArray) -> newton.Estimate:
+        """The likeliest of what several starts lead to, without noise."""
+        rng, parallel = generator(0), state.parallel
+        starts = [state.estimate.theta, *state.starts, parallel]
         for _ in range(TUNING.starts):
             away = parallel.spreads[:, None] * rng.standard_normal(parallel.coefficients.shape)
             own = np.array([model.allowed(state.frame, regression) for regression in parallel.coefficients + away])
             starts.append(Components(parallel.masses, own, parallel.spreads))
-        ends = [self._converged(curator, model, state.frame, start, self.short_rounds) for start in starts]
+        ends = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
         query = ComponentLeads(model.schema, state.frame, tuple(end.theta for end in ends), parallel, WIDE)
         best = ends[int(np.argmax(curator.measure(query, math.inf)))]
-        return self._converged(curator, model, state.frame, best.theta, self.most_rounds)
+        return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
 
-    def _converged(self, curator: Curator, model: Any, frame: Frame, start: Components, rounds: int) -> newton.Estimate:
+    def _converged(
+        self, curator: Curator, model: Any, frame: Frame, start: Components, free: FloatArray, rounds: int
+    ) -> newton.Estimate:
         """Newton steps without noise, mixed with EM's own where the score grows."""
         now, caution, miss = newton.Estimate.of_start(start), 1.0, math.inf
-        free = newton.free_directions(start, model.fixed(frame))
         for _ in range(rounds):
-            query = score_query(model, frame, now.theta, math.inf)
+            query = ComponentScores(model.schema, frame, now.theta, WIDE, 1e3)
             answer = curator.measure(query, math.inf)
             far = float(np.linalg.norm(answer - query.expected()))
             caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far

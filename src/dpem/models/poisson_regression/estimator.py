@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import nbinom
 
 from dpem._validation import ArgumentError
-from dpem.fitting.diagnostics import Diagnostic, Severity
+from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
@@ -148,7 +148,6 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
             )
         phi, error = self.theta_.dispersion
         if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
-            severity: Severity = "note" if phi < EXTREME else "warning"
             few = " A few large counts may decide the coefficients, whose intervals may be too short."
             message = (
                 f"The counts vary {phi:.2g} times as much as Poisson's law has it (standard error {error:.2g}). "
@@ -156,7 +155,7 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
             )
             other = " Linear regression of log(y + 1) depends less on large counts." if phi > EXTREME else ""
             advice = f"A column that explains the excess may be missing.{other}"
-            diagnostics.append(Diagnostic("overdispersion", severity, message, advice))
+            diagnostics.append(Diagnostic("overdispersion", "warning" if phi > EXTREME else "note", message, advice))
         return diagnostics
 
     def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:

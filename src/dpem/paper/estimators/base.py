@@ -151,10 +151,10 @@ class PrivateEM(PlannedEM, FittedModel):
     def _model(self, sigma: float | None = None) -> Any:
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
-    def _responses(self, X: object, random_state: int | None) -> Any:
+    def _responses(self, X: object, rng: np.random.Generator) -> Any:
         """New responses for the rows of X from the fitted model, drawn as its ``sample`` returns them."""
         rows = np.concatenate(list(pieces_of(self, X, missing=self._missing)))
-        return self._model().sample(self.coef_, rows, np.random.default_rng(random_state))
+        return self._model().sample(self.coef_, rows, rng)
 
     def _each(self, function: Callable[..., FloatArray], X: object, y: object = None) -> FloatArray:
         """Apply a function of rows (and responses) piece by piece, and stack the results."""

@@ -42,4 +42,4 @@ class DPSymmetricRegression(TwoComponents):
 
     def sample(self, X: object, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""
-        return self._responses(X, random_state)
+        return self._responses(X, np.random.default_rng(random_state))
