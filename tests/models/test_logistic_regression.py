@@ -177,11 +177,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     assert list(again.classes_) == ["no", "yes"]
     assert again.summary().equals(model.summary())
     dpem.write_report(again, tmp_path / "report.html")
-<<<<<<< HEAD
-    assert "logistic" in (tmp_path / "report.html").read_text().lower()
-=======
     assert "Logistic regression" in (tmp_path / "report.html").read_text()
->>>>>>> main
 
 
 def test_the_plan_foretells_the_loss_and_refuses_too_few_rows():
