@@ -180,7 +180,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     assert "Logistic regression" in (tmp_path / "report.html").read_text()
 
 
-def test_the_plan_foretells_the_loss_and_refuses_too_few_rows():
+def test_the_plan_predicts_the_loss_and_refuses_too_few_rows():
     small, large = (dpem.plan("logistic-regression", n=n, d=5, epsilon=1.0, delta=1e-6) for n in (2000, 20_000))
     assert small.prediction.median > 20 * large.prediction.median
     assert large.feasible
