@@ -46,6 +46,13 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
     found: list[Diagnostic] = []
 
     add = found.append
+    if theta.complete < MANY_INCOMPLETE:
+        few = theta.complete < MOST_INCOMPLETE
+        message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
+        undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
+        unless = "Coefficients are right if whether a value is missing does not depend on the response."
+        advice = f"{undeclared}: check the spelling." if few else unless
+        add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
     if rare := [names[j] for j in free if theta.rare[j]]:
         message = f"Too few rows have {listed(rare)} for this budget: the effect is hardly known."
         advice = "Check the spelling of the levels, or pool rare ones."
@@ -83,13 +90,6 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
     if ends := [names[j] for j in free if theta.at_bound[j] and not indicator[j]]:
         message = f"Most values of {listed(ends)} are at a bound."
         add(Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", tuple(ends)))
-    if theta.complete < MANY_INCOMPLETE:
-        few = theta.complete < MOST_INCOMPLETE
-        message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
-        undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
-        unless = "Coefficients are right if whether a value is missing does not depend on the response."
-        advice = f"{undeclared}: check the spelling." if few else unless
-        add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
     return found
 
 
