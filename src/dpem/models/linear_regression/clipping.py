@@ -148,6 +148,12 @@ class Tails(NamedTuple):
         more = np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1)
         return float(self.weight @ self.mean @ more)
 
+    def at_least(self, value: float, error: float, low: float, high: float) -> Tails:
+        """After a measurement of :meth:`square` for residuals alone: lengths of rows can only add to it."""
+        each = np.array([self._replace(weight=own).square(low, high) for own in np.eye(len(self.weight))])
+        weight = self.weight * np.exp(-((np.maximum(value - each, 0.0) / error) ** 2) / 2) + 1e-300
+        return self._replace(weight=weight / weight.sum())
+
 
 #: How likely each law is before anything is released: most tables have hardly any tails.
 _USUAL_POWER = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
@@ -202,15 +208,12 @@ def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int
 def _far_bins(far: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
     """The tails after noisy shares in the far bins, beyond the shares that there are without tails."""
     expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
-    spread = np.sqrt(noise**2 + (normal + np.maximum(far, 0.0)) / n)
-    z, ratio = (far - normal) / spread, spread / expected
-    at, low = z - ratio, erfcx(np.maximum(ratio - z, 0.0) / math.sqrt(2))
-    inside = np.where(at > 0, at**2 / 2 + log_ndtr(at), np.log(low / 2))  # of Φ(at)·exp(at²/2)
-    likely = np.sum(np.log(ratio) + inside, axis=1) + np.log(_PRIOR)
-    hazard = np.exp(-inside) / math.sqrt(2 * math.pi)
-    few = at < -100  # where the mean is far below the noise the normal law is exponential
-    mean = spread * np.where(few, -1 / np.where(few, at, -1.0), at + hazard)
-    variance = np.where(few, mean**2, spread**2 * (1 - hazard * (at + hazard)))
+    spread = noise**2 + (normal + np.maximum(far, 0.0)) / n
+    own = expected**2
+    apart = far - normal - expected
+    likely = np.log(_PRIOR) - np.sum(apart**2 / (own + spread) + np.log(own + spread), axis=1) / 2
+    mean = np.maximum(expected + own / (own + spread) * apart, 0.0)
+    variance = own * spread / (own + spread)
     weight = np.exp(likely - likely.max())
     return Tails(weight / weight.sum(), mean, variance)
 

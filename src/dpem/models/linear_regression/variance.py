@@ -15,7 +15,7 @@ from dpem.models.linear_regression.parameters import effect_contrasts, influence
 from dpem.models.linear_regression.posterior import Posterior, eigenvalues_from, product_covariance
 from dpem.models.linear_regression.rows import RowQuery, Rows
 from dpem.models.linear_regression.scores import NO_CLIP, Residuals, with_residual_scale
-from dpem.models.linear_regression.state import CurrentFit, LinearState
+from dpem.models.linear_regression.state import CurrentFit, Estimate, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows, product
@@ -139,6 +139,7 @@ class FindLevel(Step):
         tails, of_tails = (fit.size.value - before.value) / fit.variance, math.hypot(fit.size.error, before.error)
         of_mean = math.hypot(error, math.sqrt(float(row @ fit.posterior.covariance @ row)))
         shape = (mean / fit.sigma, of_mean / fit.sigma, tails, of_tails / fit.variance)
+        fit = _with_tails(fit, before, max(self.clip, TUNING.size_clip))
         beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(tails, 0.0)
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
@@ -155,6 +156,15 @@ class FindLevel(Step):
             variance_misfit=beyond * fit.variance,
         )
         return replace(state, current_fit=fit)
+
+
+def _with_tails(fit: CurrentFit, before: Estimate, clip: float) -> CurrentFit:
+    """The fit with tails as long as the variance says, which grew since residuals were clipped near."""
+    unit = fit.clip_unit or fit.sigma
+    value, error = (fit.size.value - before.value) / unit**2, math.hypot(fit.size.error, before.error) / unit**2
+    tails = fit.tails.at_least(value, error, TUNING.size_clip * math.sqrt(before.value) / unit, clip * fit.sigma / unit)
+    longer = tails.lost(fit.clips.norm, fit.lengths)[1] / fit.tails.lost(fit.clips.norm, fit.lengths)[1]
+    return replace(fit, tails=tails, misfit=fit.misfit * longer**2)
 
 
 def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
