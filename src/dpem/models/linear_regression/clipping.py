@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, erfcx, gammaincinv, log_ndtr, ndtr, ndtri
+from scipy.special import erf, gammaincinv, ndtr, ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
@@ -145,14 +145,24 @@ class Tails(NamedTuple):
 
     def square(self, low: float, high: float) -> float:
         """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
-        more = np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1)
-        return float(self.weight @ self.mean @ more)
+        return float(self.weight @ self.mean @ _more(low, high))
 
     def at_least(self, value: float, error: float, low: float, high: float) -> Tails:
-        """After a measurement of :meth:`square` for residuals alone: lengths of rows can only add to it."""
-        each = np.array([self._replace(weight=own).square(low, high) for own in np.eye(len(self.weight))])
-        weight = self.weight * np.exp(-((np.maximum(value - each, 0.0) / error) ** 2) / 2) + 1e-300
+        """After a measurement of :meth:`square` for residuals alone: lengths of rows can only add to it.
+
+        >>> tails = Tails(_PRIOR, _EXPECTED, 0 * _EXPECTED)
+        >>> tails.at_least(0.3, 0.05, 2.0, 3.5).square(2.0, 3.5) > 0.2 > tails.square(2.0, 3.5)
+        True
+        """
+        short = np.maximum(value - self.mean @ _more(low, high), 0.0)
+        likely = np.log(self.weight + 1e-300) - (short / error) ** 2 / 2
+        weight = np.exp(likely - likely.max())
         return self._replace(weight=weight / weight.sum())
+
+
+def _more(low: float, high: float) -> FloatArray:
+    """What a score in each bin adds to :meth:`Tails.square`."""
+    return np.asarray(np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1))
 
 
 #: How likely each law is before anything is released: most tables have hardly any tails.
@@ -192,8 +202,7 @@ def length_distribution(shares: FloatArray, noise: float, p: int, n: int, k: int
 def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
     """The tails after a noisy histogram over :data:`SIZES` of n rows, none of which is longer than ``farthest``√k.
 
-    The share in a bin is exponential, its mean μ that of a law. Given d = share + N(0, s²) it is N(d − s²/μ, s²) where
-    that is positive, and d has the density exp(s²/2μ² − d/μ)·Φ(d/s − s/μ)/μ: that says how likely the law is.
+    The share in a bin is normal around what a law expects there, as far as that is from 0, and so is what is released.
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
