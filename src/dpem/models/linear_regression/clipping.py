@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, gammaincinv, ndtr, ndtri
+from scipy.special import erf, gammaincinv, log_ndtr, ndtr, ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
@@ -147,15 +147,18 @@ class Tails(NamedTuple):
         """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
         return float(self.weight @ self.mean @ _more(low, high))
 
-    def at_least(self, value: float, error: float, low: float, high: float) -> Tails:
-        """After a measurement of :meth:`square` for residuals alone: lengths of rows can only add to it.
+    def residuals_show(self, value: float, error: float, low: float, high: float) -> Tails:
+        """After a measurement of :meth:`square` for residuals alone: it lies between 0 and that of scores, whose tails
+        may be those of the rows' lengths.
 
         >>> tails = Tails(_PRIOR, _EXPECTED, 0 * _EXPECTED)
-        >>> tails.at_least(0.3, 0.05, 2.0, 3.5).square(2.0, 3.5) > 0.2 > tails.square(2.0, 3.5)
+        >>> tails.residuals_show(0.3, 0.05, 2.0, 3.5).square(2.0, 3.5) > 0.2 > tails.square(2.0, 3.5)
         True
         """
-        short = np.maximum(value - self.mean @ _more(low, high), 0.0)
-        likely = np.log(self.weight + 1e-300) - (short / error) ** 2 / 2
+        most = np.maximum(self.mean @ _more(low, high), 1e-3 * error)
+        value = max(value, -2 * error)
+        below, inside = log_ndtr(-value / error), log_ndtr((most - value) / error)
+        likely = np.log(self.weight + 1e-300) + inside + np.log1p(-np.exp(below - inside)) - np.log(most)
         weight = np.exp(likely - likely.max())
         return self._replace(weight=weight / weight.sum())
 

@@ -161,10 +161,10 @@ class FindLevel(Step):
 
 
 def _with_tails(fit: CurrentFit, value: float, error: float, clip: float) -> CurrentFit:
-    """The fit with tails at least as long as the variance says, which grew by the part ``value`` with that clip."""
+    """The fit with tails as long as the variance leads to expect, which grew by the part ``value`` with that clip."""
     unit = fit.clip_unit or fit.sigma
     low, high, part = TUNING.size_clip * fit.sigma / unit, clip * fit.sigma / unit, fit.variance / unit**2
-    tails = fit.tails.at_least(value * part, error * part, low, high)
+    tails = fit.tails.residuals_show(value * part, error * part, low, high)
     longer = tails.lost(fit.clips.norm, fit.lengths)[1] / fit.tails.lost(fit.clips.norm, fit.lengths)[1]
     return replace(fit, tails=tails, misfit=fit.misfit * float(longer) ** 2)
 
