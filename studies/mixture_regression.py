@@ -1,7 +1,6 @@
-"""Mixtures of regressions under privacy: targets, a household survey, intervals, one-line data, the plan's word.
+"""Mixtures of regressions under privacy: targets, intervals, one-line data, the plan's word.
 
     python -m studies.mixture_regression targets 10        # seeds 1000, 1001, …; appends to results
-    python -m studies.mixture_regression food 10
     python -m studies.mixture_regression coverage 100
     python -m studies.mixture_regression single 20
     python -m studies.mixture_regression plan 5
@@ -188,25 +187,6 @@ def same_class(a, b):
     K = max(a.max(), b.max()) + 1
     counts = np.array([[np.sum((a == i) & (b == j)) for j in range(K)] for i in range(K)])
     return counts[linear_sum_assignment(-counts)].sum() / len(a)
-
-
-def food(count):
-    X, y, bounds, y_bounds = survey()
-    for seed in range(FIRST_SEED, FIRST_SEED + count):
-        order = np.random.default_rng(seed).permutation(len(y))
-        old, new = order[: int(0.8 * len(y))], order[int(0.8 * len(y)) :]
-        best = score(X[new], y[new], best_em(X[old], y[old], 2, seed))
-        model = fitted(X[old], y[old], 2, 1.0, bounds, y_bounds, seed)
-        unit = np.log(y[old].std())  # log-likelihoods of the standardised response
-        write(
-            "food",
-            "2 lines, eps 1",
-            seed,
-            private=model.score(X[new], y[new]) + unit,
-            em=best + unit,
-            ols=score(X[new], y[new], one_line(X[old], y[old])) + unit,
-            suggested=model.suggested_components_,
-        )
 
 
 def coverage(count):
@@ -432,7 +412,7 @@ def figure():
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    parts = {"targets": targets, "food": food, "coverage": coverage, "single": single, "plan": plan, "public": public}
+    parts = {"targets": targets, "coverage": coverage, "single": single, "plan": plan, "public": public}
     parts |= {"tables": tables, "figure": figure}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=list(parts))

@@ -215,5 +215,5 @@ def test_no_other_package_asks_which_model_or_step_this_is():
         "if type(model) is DPMeans:",
     ],
 )
-def test_planted_questions_are_found(text):
+def test_planted_comparisons_are_found(text):
     assert asking(text)

@@ -40,8 +40,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "queries/block_loop": ("queries/test_block_loop", "queries/test_block_loop_rows", "queries/test_in_memory"),
     "queries/histograms": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
     "fitting/search": ("queries/test_in_memory", "queries/test_scales", "privacy/test_selection"),
-    "fitting/check": ("queries/test_log_ratio", "queries/test_in_memory"),
-    "fitting/selection": ("queries/test_in_memory", "queries/test_scales"),
+    "fitting/check": ("queries/test_log_ratio", "fitting/test_private_estimator", "fitting/test_weights"),
+    "fitting/selection": ("models/test_glm_selection", "queries/test_scales"),
 }
 #: What the tests load beside dpem, once for all children.
 HEAVY = ("dp_accounting.pld.privacy_loss_distribution", "hypothesis", "numba", "opendp.prelude", "pandas", "pyarrow",

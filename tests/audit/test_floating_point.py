@@ -1,4 +1,4 @@
-"""Floating point: released numbers tell nothing by their low bits, and rounding moves a total by no more than is paid.
+"""Floating point: the low bits of released numbers reveal nothing, and rounding moves a total by no more than is paid.
 
 *Grids.* OpenDP documents that noise for floats is drawn on the multiples of 2^k, exactly, and that k is by default the
 finest there is, 2^-1074; the sum with the statistic is then rounded once. So the grid of a release is all floats: near
@@ -113,7 +113,7 @@ def told_apart(noise: Any, kind: str) -> bool:
 
 @pytest.mark.real_noise
 @KINDS
-def test_low_bits_of_private_noise_tell_nothing(kind):
+def test_low_bits_of_private_noise_reveal_nothing(kind):
     """False-alarm rate: three binomial tests at 1e-8 each."""
     assert not told_apart(PrivateNoise(), kind)
 
@@ -330,7 +330,7 @@ def test_every_engine_gives_finite_totals_within_the_bound(engine, dtype, kind):
 
 
 def test_robust_gradient_does_not_warn_about_a_row():
-    """A warning that depends on a row tells of it. (The other queries are seen not to warn above.)"""
+    """A warning that depends on a row reveals it. (The other queries are seen not to warn above.)"""
     query = RobustGradient(SymmetricRegression(0.8), BETA, scale=0.7, smoothing=2.0)
     X = np.full((2, 3), np.finfo(float).max)
     ArraySource(X, np.full(2, -np.finfo(float).max)).total(query)

@@ -41,7 +41,7 @@ MODELS = [
 
 @pytest.mark.parametrize(("model", "columns", "response", "options"), MODELS)
 def test_copies_of_rows_do_not_shorten_intervals(model, columns, response, options):
-    """Without privacy, so that all of the standard error is sampling: copies of a person's row tell nothing new."""
+    """Without privacy, so that all of the standard error is sampling: copies of a person's row add nothing."""
     rows = table()
     options |= {} if "levels" in options else {"bounds": dict.fromkeys(columns, (-6, 8))}
     if model in (DPLinearRegression, DPMixtureRegression, DPPoissonRegression):

@@ -338,12 +338,12 @@ class TestTogether:
         assert together([two, one]).epsilon == pytest.approx(whole.epsilon, rel=1e-9)
 
     def test_mixed_releases_compose_in_zcdp(self, X):
-        """The paper's batches are disjoint: of a fit's batches only the dearest counts."""
+        """The paper's batches are disjoint: of a fit's batches only the most expensive counts."""
         one, two = scaler().fit(X).guarantee_, mixture().fit(X).guarantee_
         batches = {r.batch for r in two.mechanisms}
         assert len(batches) > 1
-        dearest = max(math.fsum(r.price.rho for r in two.mechanisms if r.batch == b) for b in batches)
-        rho = one.mechanisms[0].price.rho + dearest
+        most_expensive = max(math.fsum(r.price.rho for r in two.mechanisms if r.batch == b) for b in batches)
+        rho = one.mechanisms[0].price.rho + most_expensive
         hand = min(1.5, Price(rho).epsilon(3e-5))
         assert together([one, two]).epsilon == pytest.approx(hand, rel=1e-6)
 

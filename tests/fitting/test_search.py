@@ -3,6 +3,7 @@
 import math
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPGridSearch, DPLate
 from dpem.audit.neighbours import Table, neighbours
 from dpem.fitting.search import CandidateScores
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.privacy import largest_price, total_price
+from dpem.privacy import Price, largest_price, total_price
 from dpem.query import Chunk
 from dpem.report import render
 from dpem.tables import ArraySource
@@ -68,6 +69,20 @@ def test_the_better_candidate_is_chosen_at_one_price(name):
         assert fits + choice.price.rho == pytest.approx(whole.rho, rel=1e-6)
     spent = math.fsum(total_price(list(one.releases_)).rho for one in search.candidates_)
     assert spent <= fits * (1 + 1e-9)
+
+
+def test_one_candidate_that_costs_more_than_its_share_stops_the_search(monkeypatch):
+    right = DPGridSearch._fitted
+
+    def dearer(self, i, *rest):
+        fit = right(self, i, *rest)
+        if i == 1:
+            fit.guarantee_ = replace(fit.guarantee_, price=Price(2 * fit.guarantee_.price.rho))
+        return fit
+
+    monkeypatch.setattr(DPGridSearch, "_fitted", dearer)
+    with pytest.raises(RuntimeError, match="cost more than its share"):
+        DPGridSearch(MODELS["mixture"], GRID, **PRICE).fit(*table("mixture"))
 
 
 def scores(models):

@@ -103,7 +103,7 @@ def test_the_price_is_what_was_planned():
     assert paid == pytest.approx(plan.price.rho)
 
 
-def test_holes_leave_the_groups_where_they_are():
+def test_missing_values_leave_the_components_where_they_are():
     X, label = three_groups(6000)
     rng = np.random.default_rng(5)
     X[rng.random(X.shape) < 0.2] = np.nan
@@ -115,7 +115,7 @@ def test_holes_leave_the_groups_where_they_are():
         assert adjusted_rand_score(label, model.predict(X)) > 0.75
 
 
-def test_a_diagonal_mixture_with_holes_has_the_analytic_marginal():
+def test_a_diagonal_mixture_with_missing_values_has_the_analytic_marginal():
     X, _ = three_groups(400)
     model = DPGaussianMixture(2, epsilon=math.inf, delta=1e-6, bounds=BOUNDS, check=False).fit(X)
     row = np.array([[1.0, np.nan, -2.0]])
@@ -139,7 +139,7 @@ def test_the_number_of_components_is_found_where_values_are_missing():
     assert model.n_components_ == 3
 
 
-def test_the_fit_check_speaks_where_there_are_no_groups():
+def test_the_fit_check_fails_where_there_are_no_components():
     one = np.random.default_rng(1).standard_normal((3000, 3))
     model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
     assert "no improvement over" in model.fit_check_.verdict
@@ -277,11 +277,13 @@ def test_the_plan_says_beforehand_where_the_start_fails_and_what_would_do():
     good = DPGaussianMixture(5, epsilon=1.0, **given).plan(20_000, 10)
     assert good.feasible
     assert good.prediction.median < 0.03 < poor.prediction.median
-    told = [DPGaussianMixture(5, epsilon=e, **given).plan(4000, 10).prediction.median for e in (0.25, 0.5, 1, 2, 4)]
-    assert told == sorted(told, reverse=True)
+    predicted = [
+        DPGaussianMixture(5, epsilon=e, **given).plan(4000, 10).prediction.median for e in (0.25, 0.5, 1, 2, 4)
+    ]
+    assert predicted == sorted(predicted, reverse=True)
 
 
-def test_columns_that_say_nothing_together_are_no_groups():
+def test_independent_columns_are_no_components():
     X, _ = three_groups(6000, weights=(0.9, 0.06, 0.04))
     rng = np.random.default_rng(2)
     shuffled = np.column_stack([rng.permutation(column) for column in X.T])
@@ -311,7 +313,7 @@ def test_centres_of_a_regular_figure_are_found_though_second_moments_are_round(s
 
 
 @pytest.mark.filterwarnings("ignore:expect little more")
-def test_groups_are_told_from_1_the_largest_first_within_what_they_can_be():
+def test_components_are_numbered_from_1_the_largest_first():
     X, _ = three_groups(400)
     model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=7).fit(X)
     assert (np.diff(model.weights_) <= 0).all()

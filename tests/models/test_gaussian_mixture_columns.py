@@ -1,4 +1,4 @@
-"""Columns that carry components are found among many at a bounded price, and everything that is told names them."""
+"""Columns that carry components are found among many at a bounded price, and every output names them."""
 
 import itertools
 import math

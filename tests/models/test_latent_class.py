@@ -519,7 +519,7 @@ def test_a_plan_warns_of_classes_that_will_not_be_found():
 
 
 @pytest.mark.parametrize(("levels", "K"), [((2, 2), 2), ((2, 2, 2), 3), ((3, 3), 2)])
-def test_more_classes_than_answers_can_tell_are_refused(levels, K):
+def test_more_classes_than_answers_identify_are_refused(levels, K):
     with pytest.raises(ValueError, match=r"at least 3 columns|n_classes must be at most 2 with so few answers"):
         DPLatentClass(**given(levels, n_classes=K)).plan(1000)
 

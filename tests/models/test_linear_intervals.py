@@ -51,13 +51,13 @@ def surprise(truth, posterior):
     return float(off @ np.linalg.solve(posterior.covariance, off)) / len(off)
 
 
-def test_what_an_error_of_the_information_does_to_all_answers_is_told():
-    """The squared error is about 1 in units of what was told; it is more where the information is taken as exact."""
+def test_the_variance_of_all_answers_includes_errors_of_the_information():
+    """The squared error is about 1 in units of what was stated; it is more where the information is taken as exact."""
     rng = np.random.default_rng(0)
-    told = np.mean([surprise(*answers(rng)) for _ in range(150)])
-    untold = np.mean([surprise(*answers(rng, known=False)) for _ in range(150)])
-    assert 0.6 < told < 1.4
-    assert untold > 2
+    squared_error = np.mean([surprise(*answers(rng)) for _ in range(150)])
+    taken_as_exact = np.mean([surprise(*answers(rng, known=False)) for _ in range(150)])
+    assert 0.6 < squared_error < 1.4
+    assert taken_as_exact > 2
 
 
 def test_the_covariance_of_a_symmetric_error_times_a_vector():
@@ -92,7 +92,7 @@ def test_sigma_has_the_tails_in_it_where_rows_are_many(tails):
     assert model.intercept_ == pytest.approx(1.0, abs=0.03)
 
 
-def test_a_column_of_holes_leaves_the_others_their_intervals():
+def test_a_column_of_missing_values_leaves_the_others_their_intervals():
     rng = np.random.default_rng(3)
     X = rng.standard_normal((5000, 3))
     y = 1 + X @ np.array([0.8, -0.5, 0.0]) + rng.standard_normal(5000)
@@ -103,7 +103,7 @@ def test_a_column_of_holes_leaves_the_others_their_intervals():
     assert np.abs(after.coef_[:3] - np.array([0.8, -0.5, 0.0])).max() < 0.15
 
 
-def test_errors_far_from_normal_are_told_of_because_it_is_paid_for():
+def test_non_normal_errors_are_diagnosed():
     rng, n = np.random.default_rng(4), 20_000
     X = rng.standard_normal((n, 2))
     costs = np.exp(1.2 * rng.standard_normal(n) + 0.3 * X[:, 0])
@@ -123,7 +123,7 @@ def with_errors(kind, n=5000, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["normal", "t", "skewed"])
-def test_sigma_and_intercept_are_told_as_unsurely_as_tails_leave_them(kind):
+def test_heavy_tails_widen_the_intervals_of_sigma_and_intercept(kind):
     """σ is 1 in all three; what is clipped of t and exponential errors has 0.83 and 0.91, which is off by 10 standard
     errors of normal ones. Of 12 intervals nine or more are to hold the truth: eight or fewer have probability 0.2 % at
     95 % each.
@@ -141,18 +141,18 @@ def test_sigma_and_intercept_are_told_as_unsurely_as_tails_leave_them(kind):
 
 @pytest.mark.parametrize(("kind", "most", "least"), [("normal", 2, 0), ("t", 12, 4), ("skewed", 12, 8)])
 def test_tails_are_warned_of_at_a_few_thousand_rows(kind, most, least):
-    told = 0
+    warned = 0
     for seed in range(12):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             DPLinearRegression(
                 epsilon=1.0, delta=1e-6, bounds=(-6, 6), y_bounds=(-8, 14), random_state=seed, check=False
             ).fit(*with_errors(kind, seed=seed))
-        told += any("far from normal" in str(one.message) for one in caught)
-    assert least <= told <= most
+        warned += any("far from normal" in str(one.message) for one in caught)
+    assert least <= warned <= most
 
 
-def test_long_tails_do_not_make_the_check_doubt_that_columns_tell_something():
+def test_heavy_tails_do_not_fail_the_fit_check():
     X, y = with_errors("t")
     model = fitted(X, np.where(np.arange(len(y)) % 50, y, y + 8), bounds=(-6, 6), y_bounds=(-8, 30))
     assert model.theta_.shape[2] > 0.2  # the tails were seen
@@ -181,7 +181,7 @@ def test_where_responses_are_missing_may_depend_on_the_columns(columns_too):
     assert np.sqrt(np.mean(away**2, axis=0)).max() < 0.09
 
 
-def test_what_privacy_costs_is_told_and_whether_the_plan_thought_so():
+def test_the_cost_of_privacy_is_reported_beside_the_planned_one():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((8000, 2))
     y = x @ [0.8, 0.3] + rng.standard_normal(8000)
@@ -200,16 +200,16 @@ def bent(seed, by, n=8000):
     return X, 1 + f + by * (f**2 - f.var()) + 0.5 * rng.standard_normal(n)
 
 
-def test_a_line_that_bends_is_told_of_and_its_slopes_are_less_sure():
-    """Clipped slopes of rows far from a line are not least squares'; a straight line is told of nothing."""
+def test_curvature_is_diagnosed_and_widens_the_intervals_of_slopes():
+    """Clipped slopes of rows far from a line are not least squares'; a straight line gets no warning."""
     held = []
     settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-8, 15)}
     for seed in range(6):
         X, y = bent(seed, 0.4)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             model = DPLinearRegression(**settings, random_state=seed).fit(X, y)
-        assert any("responses lie above the fit at both ends" in str(each.message) for each in told)
+        assert any("responses lie above the fit at both ends" in str(each.message) for each in warned)
         least = np.linalg.lstsq(np.column_stack([np.ones(len(y)), X]), y, rcond=None)[0]
         held.append((np.abs(model.coef_ - least[1:]) < 1.96 * model.standard_errors_[1:3]).mean())
         assert "A squared column or a transformation may be missing" in model._errors.note
@@ -226,24 +226,24 @@ def nearly_a_sum(seed, n=4000):
     return np.column_stack([wins, losses, wins + losses + more]), 50 + 20 * more + rng.normal(0, 5, n)
 
 
-def test_slopes_that_rows_do_not_decide_are_told_and_have_wide_intervals():
-    held, told = [], []
+def test_collinear_columns_are_named_and_have_wide_intervals():
+    held, warned = [], []
     for seed in range(12):
         x, y = nearly_a_sum(seed)
         model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(0, 300), y_bounds=(-50, 150), random_state=seed)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model.fit(x, y)
-        told.append(any("The columns x0, x1, x2 are nearly collinear" in str(each.message) for each in caught))
-        assert told[-1] == ("Leave one of them out" in model._errors.note)
+        warned.append(any("The columns x0, x1, x2 are nearly collinear" in str(each.message) for each in caught))
+        assert warned[-1] == ("Leave one of them out" in model._errors.note)
         low, high = model.conf_int()[1:4].T
         held.append((low <= [-20, -20, 20]) & (high >= [-20, -20, 20]))
-    assert np.mean(told) > 0.4  # now and then noise lets them be seen
+    assert np.mean(warned) > 0.4  # now and then noise lets them be seen
     assert np.mean(held) > 0.3  # without it, none
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_response_that_is_mostly_one_value_is_told_and_no_share_of_its_variance_is_claimed():
+def test_a_response_of_mostly_one_value_is_diagnosed_and_no_r_squared_claimed():
     """Of such a response the variance is that of a few rows, which no bounded answer sees."""
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 10, (4000, 2))

@@ -1,4 +1,4 @@
-"""Linear regression: what is asked, how far a row can move it, what it converges to, and how honest its errors are."""
+"""Linear regression: its queries, how far a row can move it, what it converges to, and how honest its errors are."""
 
 import math
 import warnings
@@ -230,7 +230,7 @@ def test_without_an_intercept_it_is_least_squares_through_the_origin():
     assert abs(private.intercept_) < 1e-9
 
 
-def test_without_noise_holes_are_maximum_likelihood():
+def test_missing_values_without_noise_give_maximum_likelihood():
     """At the fitted parameters no parameter of the joint normal law of columns and response raises the likelihood."""
     X, y = rows(300, holes=0.25)
     y[::9] = np.nan
@@ -306,13 +306,13 @@ def test_the_plan_predicts_what_is_lost():
         off = np.append(model.intercept_, model.coef_) - least_squares(X, y)
         A = np.column_stack([np.ones(len(X)), X])
         loss.append(np.mean((A @ off) ** 2) / np.var(y))
-    told = model.plan_.prediction
-    assert told.quantity == "R² lost to privacy"
-    assert 1 / 2.5 < np.median(loss) / told.median < 2.5
-    assert DPLinearRegression(**GIVEN).plan(20_000, 3).prediction.median < told.median
+    prediction = model.plan_.prediction
+    assert prediction.quantity == "R² lost to privacy"
+    assert 1 / 2.5 < np.median(loss) / prediction.median < 2.5
+    assert DPLinearRegression(**GIVEN).plan(20_000, 3).prediction.median < prediction.median
 
 
-def test_columns_that_tell_nothing_are_found_out():
+def test_irrelevant_columns_are_found():
     X, _ = rows(3000)
     with pytest.warns(FitWarning, match="no improvement over the mean alone"):
         fitted_on_noise = DPLinearRegression(**GIVEN).fit(X, np.random.default_rng(9).standard_normal(3000))
@@ -349,7 +349,7 @@ def test_every_table_gets_an_answer_and_no_warning_of_numerics(name, epsilon):
 
 
 @pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows")
-def test_bounds_in_another_unit_are_told_of_because_a_share_is_paid_for():
+def test_bounds_in_another_unit_are_diagnosed():
     X, y = rows(5000)
     with pytest.warns(UserWarning, match="Most values of x1 are at a bound"):
         DPLinearRegression(**GIVEN, random_state=0).fit(X + np.array([0, 100, 0]), y)
@@ -360,7 +360,7 @@ def test_bounds_in_another_unit_are_told_of_because_a_share_is_paid_for():
 
 
 @pytest.mark.parametrize("kind", ["equal", "constant", "holes"])
-def test_what_cannot_be_told_has_a_wide_interval(kind):
+def test_unidentified_coefficients_have_wide_intervals(kind):
     X, y = rows(5000)
     more = {"equal": X[:, 2], "constant": np.full(5000, 1.0), "holes": np.full(5000, np.nan)}[kind]
     before = fitted(X, y).standard_errors_
@@ -469,7 +469,7 @@ def test_more_columns_are_chosen_than_kept_and_the_decoys_go():
 
 
 def test_a_column_is_never_chosen_twice():
-    """Where columns tell nothing, noise alone chooses: it once chose a column again, and a step had none to ask of."""
+    """Where no column has an effect, noise alone chooses: once a column was chosen twice and a step had none left."""
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((400, 5)), rng.standard_normal(400)
     for seed in range(20):
@@ -490,7 +490,7 @@ SIDES = {
 
 @pytest.mark.parametrize("name", SIDES)
 def test_no_row_moves_a_score_further_than_stated(name):
-    """In the middle of a table as at its edge: the scores are suprema, so single rows do not tell."""
+    """In the middle of a table as at its edge: the scores are suprema, so single rows hardly count."""
     rng = np.random.default_rng(8)
     pool = hostile(rng)
     question = Thresholds(schema(), **SIDES[name], balance=0.3)
@@ -522,7 +522,7 @@ def test_a_choice_replayed_on_neighbours_differs_only_as_promised():
     assert max(verdict.used.values()) > 0.45
 
 
-def test_a_rare_level_is_neither_made_up_nor_told_too_surely():
+def test_a_rare_level_is_neither_invented_nor_too_certain():
     bounds = {"age": (18.0, 100.0), "level": (0.0, 1.0)}
     off, held = [], []
     for seed in range(6):

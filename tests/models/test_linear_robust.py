@@ -197,7 +197,7 @@ def codes(model):
     return {each.code: each for each in model.diagnostics_}
 
 
-def test_a_response_above_its_bounds_is_not_told_to_take_narrower_ones():
+def test_a_response_above_its_bounds_gets_no_advice_of_narrower_ones():
     X, y = unequal(5000)
     found = codes(fitted(X, 100 + y, y_bounds=(0, 50)))
     assert "upper bound" in found["response-at-bound"].message

@@ -180,7 +180,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     assert "Logistic regression" in (tmp_path / "report.html").read_text()
 
 
-def test_the_plan_foretells_the_loss_and_refuses_too_few_rows():
+def test_the_plan_predicts_the_loss_and_refuses_too_few_rows():
     small, large = (dpem.plan("logistic-regression", n=n, d=5, epsilon=1.0, delta=1e-6) for n in (2000, 20_000))
     assert small.prediction.median > 20 * large.prediction.median
     assert large.feasible
@@ -239,3 +239,19 @@ def test_with_too_few_rows_predictors_stay_small():
     for seed in (0, 1):
         model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
         assert np.mean(model.decision_function(X) ** 2) < 20
+
+
+def test_a_score_leaves_out_responses_that_are_no_class_and_quotes_none():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (500, 2))
+    y = np.where(X[:, 0] > rng.random(500), "yes", "no").astype(object)
+    model = dpem.DPLogisticRegression(epsilon=math.inf, delta=1e-6, bounds=(0, 1), classes=("no", "yes")).fit(X, y)
+    right = model.predict(X) == y
+    assert model.score(X, y) == pytest.approx(right.mean())
+    weights = rng.uniform(0.5, 2, 500)
+    assert model.score(X, pd.Series(y), weights) == pytest.approx(np.average(right, weights=weights))
+    for entry in ("maybe", None, 7, math.nan):
+        odd = y.copy()
+        odd[::2] = entry
+        assert model.score(X, odd) == pytest.approx(right[1::2].mean())
+    assert math.isnan(model.score(X, np.zeros(500)))

@@ -330,7 +330,7 @@ def test_rows_without_a_response_add_nothing_but_to_the_sizes():
         assert name in ("sizes", "squares") or not np.any(query.block(xp, X, y)), name
 
 
-def test_holes_are_filled_with_conditional_means():
+def test_missing_values_are_filled_with_conditional_means():
     rng = np.random.default_rng(0)
     spread = 0.04 * (0.6 + 0.4 * np.eye(4))
     values, vectors = np.linalg.eigh(spread)
@@ -404,7 +404,7 @@ def test_classes_have_one_order_whatever_the_start_called_them(fitted):
     assert not np.array_equal(turned.privacy, theta.privacy)
 
 
-def test_rows_with_holes_do_not_spoil_the_components():
+def test_rows_with_missing_values_do_not_spoil_the_components():
     X, y, _ = people(20_000, seed=3)
     rng = np.random.default_rng(9)
     X[rng.uniform(size=X.shape) < 0.08] = np.nan

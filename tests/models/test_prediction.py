@@ -24,8 +24,8 @@ def test_more_never_predicts_worse(name):
     make, d = MAKERS[name]
     by_epsilon = [make(epsilon).plan(5000, d).prediction for epsilon in (0.3, 0.45, 0.9, 1.0, 3.0)]
     by_rows = [make(0.8).plan(n, d).prediction for n in (1000, 1900, 2100, 8000, 50_000)]
-    for told in (by_epsilon, by_rows):
-        for before, after in itertools.pairwise(told):
+    for predicted in (by_epsilon, by_rows):
+        for before, after in itertools.pairwise(predicted):
             assert after.median <= before.median
             assert after.failure <= before.failure
 
@@ -34,12 +34,12 @@ def test_more_never_predicts_worse(name):
 def test_the_median_lies_within_the_interval(name):
     make, d = MAKERS[name]
     for n, epsilon in ((300, 0.1), (5000, 1.0), (10**6, 10.0)):
-        told = make(epsilon).plan(n, d).prediction
-        assert 0 < told.low <= told.median <= told.high <= 1
-        assert 0 <= told.failure <= 1
+        predicted = make(epsilon).plan(n, d).prediction
+        assert 0 < predicted.low <= predicted.median <= predicted.high <= 1
+        assert 0 <= predicted.failure <= 1
 
 
-def test_stronger_effects_are_told_by_fewer_rows():
+def test_stronger_effects_need_fewer_rows():
     make, d = MAKERS["groups"]
     weak, strong = (make(1.0).plan(5000, d, effect=apart).prediction for apart in (3.0, 6.0))
     assert strong.median < weak.median
@@ -80,7 +80,7 @@ def test_failed_starts_move_the_median_only_if_they_are_many():
 
 
 @pytest.mark.filterwarnings("ignore:The classes are not stable")
-def test_probabilities_come_out_as_foreseen():
+def test_probabilities_are_as_accurate_as_predicted():
     """Ten private fits of classes as supposed, beside non-private ones: a median of ten is known to a fourth."""
     theta = classes.overlapping(Items((2,) * 6), 2)
     shares, p = theta.weights, theta.probabilities
@@ -94,5 +94,5 @@ def test_probabilities_come_out_as_foreseen():
         )
         first, second = (np.hstack(list(m.probabilities_.values())) for m in (private, plain))
         off.append(min(np.sqrt(np.mean((first - own) ** 2)) for own in (second, second[::-1])))
-    told = MAKERS["classes"][0](1.0).plan(3000, 6).prediction
-    assert 0.6 < told.median / np.median(off) < 1.6
+    predicted = MAKERS["classes"][0](1.0).plan(3000, 6).prediction
+    assert 0.6 < predicted.median / np.median(off) < 1.6

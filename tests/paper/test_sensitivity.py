@@ -226,7 +226,7 @@ def test_no_record_exceeds_the_bound(case, dtype):
 
 @for_each_case
 def test_outliers_cause_no_warning(case):
-    """A warning that depends on a record tells of it. (Warnings are errors here.)"""
+    """A warning that depends on a record reveals it. (Warnings are errors here.)"""
     for x, y in case.pool(np.float64):
         case.query.sum(Chunk(np.array([x]), np.array([y]) if case.responds else None))
 

@@ -81,13 +81,13 @@ def test_the_law_would_be_noticed_if_wrong():
     assert stats.chisquare(counts, softmax(SCORES * 1.5) * 4000).pvalue < FALSE_ALARM
 
 
-def test_equal_huge_scores_are_still_told_apart():
+def test_equal_huge_scores_are_still_distinguished():
     """At 1e18 a float cannot hold the noise: only refinement can order them, and evenly."""
     seen = [int(gumbel.top_k(np.full(2, 1e18), 1)[0]) for _ in range(400)]
     assert stats.binomtest(sum(seen), 400).pvalue > FALSE_ALARM
 
 
-def test_ties_behind_a_clear_winner_are_told_apart_too(monkeypatch):
+def test_ties_behind_a_clear_winner_are_broken_too(monkeypatch):
     """One order in all of 60 draws has probability 2⁻⁵⁹."""
     monkeypatch.setattr(gumbel, "FIRST_BITS", 2)
     monkeypatch.setattr(gumbel, "_random_bits", lambda count: np.ones(count, dtype=np.uint64))

@@ -243,8 +243,8 @@ def person_s_cost(kind, spread, m):
 def test_rows_in_several_batches_cost_no_more_than_the_dearest_batch(kind):
     """All in one batch cost what was charged, to a part in a million; spread out they cost less."""
     for spread in spreads(4, 3):
-        cost, accounted, dearest = person_s_cost(kind, spread, 4)
-        assert accounted == dearest
+        cost, accounted, most_expensive = person_s_cost(kind, spread, 4)
+        assert accounted == most_expensive
         assert cost <= accounted
         share = sum((count / 4) ** 2 for count in spread)
         assert cost == pytest.approx(share * accounted, rel=1e-6)

@@ -59,7 +59,7 @@ def pool(dtype):
 @for_each_query
 @DTYPES
 def test_no_pair_of_the_pool_exceeds_the_bound(name, dtype):
-    """Outliers cause no warning either, which would tell of them (warnings are errors here)."""
+    """Outliers cause no warning either, which would reveal them (warnings are errors here)."""
     query, extremes = CASES[name]
     check(query, [contribution(query, *record, dtype) for record in [*pool(dtype), *extremes]])
 
@@ -161,7 +161,7 @@ class TestColumnMoments:
         assert max(g(t) for t in [0.0, 2.0, *turns]) == pytest.approx(-0.61, abs=0.01)
 
     def test_narrow_bounds_and_far_entries_cause_no_warning(self):
-        """The quotient overflows; a warning would tell of the row."""
+        """The quotient overflows; a warning would reveal the row."""
         query = ColumnMoments(np.array([1e-9, -1.7e308]), np.array([2e-9, -1.6e308]))
         for row in ([1.7e308, 1.7e308], [-1.7e308, -1.7e308]):
             got = contribution(query, row, 0.0)

@@ -43,7 +43,7 @@ def test_the_problems_are_those_asked_for():
 
 
 @pytest.mark.parametrize("model", SMALL)
-def test_a_job_tells_the_truth_of_practice_tables_only(model, tmp_path):
+def test_a_job_has_the_truth_of_practice_tables_only(model, tmp_path):
     problem = small(model)
     job = json.loads(json.dumps(data.write(problem, 2, tmp_path)))
     assert job["epsilon"] == 1.0

@@ -323,7 +323,7 @@ def test_slopes_recover_a_planted_exponent():
     assert -1 < found.theorem < -0.5, "the logarithms flatten the theorem's form"
 
 
-def test_a_cost_that_cannot_be_told_from_zero_does_not_count():
+def test_a_cost_that_cannot_be_distinguished_from_zero_does_not_count():
     errors = {REFERENCE: [0.02, 0.03, 0.02], IMPROVED: [0.02, 0.02, 0.03]}
     assert not rates.cost(results_of({SMALL: errors}), SMALL, IMPROVED).counts
     assert not rates.cost(results_of({SMALL: {**errors, IMPROVED: [2.0, 2.1, 2.0]}}), SMALL, IMPROVED).counts

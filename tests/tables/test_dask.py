@@ -491,7 +491,7 @@ def test_a_query_travels_once_to_each_worker(client, tmp_path):
 
 
 class Waiting(PlainSum):
-    """Says which process sums a block, and goes on once it is told to."""
+    """Says which process sums a block, and goes on when it is released."""
 
     def __init__(self, folder):
         self.folder = folder

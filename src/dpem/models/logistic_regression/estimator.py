@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,7 @@ from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
 from dpem.tables.bounds import Pair
 from dpem.tables.entries import Levels, checked_levels
-from dpem.tables.inputs import Table, open_table, response_name
+from dpem.tables.inputs import Table, open_table, response_name, response_of
 from dpem.tables.schema import Schema
 
 __all__ = ["DPLogisticRegression", "Parameters"]
@@ -222,3 +223,28 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         array of shape (rows,)
         """
         return np.asarray(self.classes_[(self._predictors(X) > 0).astype(int)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class is predicted, of those whose response is one of the two classes.
+
+        Parameters
+        ----------
+        X : array, DataFrame, CSR matrix or source
+            Rows that were not used for the fit: their score is not private.
+        y : array
+            Their classes. Any other entry is missing.
+        sample_weight : array, optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            NaN where no response is one of the classes.
+        """
+        likelier = (self._predictors(X) > 0).astype(int)
+        levels = checked_levels({"classes": list(self.theta_.labels)})["classes"]
+        response = np.asarray(response_of(y, levels), dtype=float)
+        present = np.isfinite(response)
+        right = response[present] == np.array(levels.values)[likelier[present]]
+        weights = np.ones(len(right)) if sample_weight is None else np.asarray(sample_weight)[present]
+        return float(weights @ right / weights.sum()) if len(right) else math.nan

@@ -99,17 +99,14 @@ class MixtureRegression(Model):
         shares = (*first, *(rest * growing / growing.sum()), check)
         size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
         cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
+        last = [False] * (len(scores) - 1) + [True]
         return (
             SizeColumns(size),
             FindMoments(moments),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
             ChooseStart(choose),
-            *(
-                ImproveComponents(rho, float(part), last=False)
-                for rho, part in zip(scores[:-1], cautions, strict=False)
-            ),
-            ImproveComponents(scores[-1], float(cautions[-1])),
+            *(ImproveComponents(*own) for own in zip(scores, cautions.tolist(), last, strict=True)),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 

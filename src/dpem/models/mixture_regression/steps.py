@@ -93,8 +93,8 @@ class RegressionState(State):
     """What the steps have released so far, and what follows from it.
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
-    ``regression`` and ``spread`` the one best regression and its residual spread, ``present`` the share of rows with a
-    response; ``axes`` the directions in which residuals spread unevenly; ``starts`` those of the counts, ``parallel``
+    ``regression`` and ``spread`` the one best regression and its residual spread; ``axes`` the directions in which
+    residuals spread unevenly; ``starts`` those of the counts, ``parallel``
     the one in which all components have the slopes of one regression; ``path`` and ``needed`` the misfit of 1, 2, …
     components and by how much one more must lower it; ``estimate`` the components and their errors.
     """
@@ -103,7 +103,6 @@ class RegressionState(State):
     observed: FloatArray = field(default_factory=lambda: NOTHING)
     regression: FloatArray = field(default_factory=lambda: NOTHING)
     spread: float = 1.0
-    present: float = 1.0
     axes: FloatArray | None = None
     starts: tuple[Components, ...] = ()
     parallel: Components = NO_COMPONENTS
@@ -188,7 +187,7 @@ class FindMoments(Step):
         regression = np.append(0.0, slope / math.sqrt(size))
         regression = model.allowed(frame, regression)
         residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(regression[0]) ** 2)
-        return replace(state, frame=frame, regression=regression, spread=residual, present=float(state.observed[-1]))
+        return replace(state, frame=frame, regression=regression, spread=residual)
 
 
 @dataclass(frozen=True)
@@ -233,7 +232,7 @@ class CountCells(Step):
         x_edges, r_edges = edges(x, 2.6), edges(r, 3.2)
         query = ResidualCells(model.schema, state.frame, state.regression, state.spread, axes, x_edges, r_edges)
         answer = curator.measure(query, self.rho).reshape((x,) * q + (r,))
-        present = state.present
+        present = float(state.observed[-1])
         noise = curator.noise_scale(query, self.rho) / present
         cells = Cells(answer / present, noise, curator.n_rows * present, x_edges, r_edges)
         fits = {k: fit_cells(cells, k) for k in range(1, self.classes + 2)}
