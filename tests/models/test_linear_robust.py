@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from dpem.models.linear_regression.clipping import (
     optimal_clip,
     tail_distribution,
 )
+from dpem.models.linear_regression.diagnostics import diagnostics
 
 statsmodels = pytest.importorskip("statsmodels.api")
 
@@ -210,7 +212,28 @@ def test_a_logarithm_is_proposed_only_where_it_can_be_taken():
     assert "logarithm" in advice
     logged = codes(fitted(X, pd.Series(cost, name="log_pay"), y_bounds=(0, 500)))["non-normal-errors"].advice
     below = codes(fitted(X, pd.Series(cost - 50, name="gain"), y_bounds=(-50, 450)))["non-normal-errors"].advice
-    assert logged == below == "Standard errors allow for it, prediction intervals do not."
+    assert logged == below
+    assert logged.startswith("Standard errors allow for it in part")
+
+
+def test_tails_that_both_releases_show_are_reported_earlier():
+    """The variance grows by 12 % with a wider clip, twice its standard error: that alone is no warning."""
+    X, y = unequal(5000)
+    model = fitted(X, y, y_bounds=(-50, 50))
+    for by_lengths, reported in ((0.02, False), (0.15, True)):
+        theta = replace(model.theta_, shape=(0.0, 0.02, 0.12, 0.06, by_lengths))
+        found = {each.code for each in diagnostics(theta, model.schema_, "y")}
+        assert ("non-normal-errors" in found) == reported
+
+
+def test_tails_are_the_longer_the_more_the_variance_grows_with_its_clip():
+    rows, shares = normal_lengths(4), np.zeros(len(SIZES) + 1)
+    shares[0] = 1.0
+    before = tail_distribution(shares, 0.004, rows, 5000, 1000.0)
+    values = (-9.0, -0.05, 0.0, 0.1, 0.2, 50.0)
+    lost = [float(before.residuals_show(value, 0.05, 2.0, 3.5).lost(8.0, rows)[1]) for value in values]
+    assert lost == sorted(lost)
+    assert lost[1] < float(before.lost(8.0, rows)[1]) < lost[4] / 2
 
 
 def test_a_response_of_0_and_1_has_a_note_that_proposes_logistic_regression_and_a_part_has_a_warning():

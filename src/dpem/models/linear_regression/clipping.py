@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, erfcx, gammaincinv, log_ndtr, ndtr, ndtri
+from scipy.special import erf, gammaincinv, log_ndtr, ndtr, ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
@@ -145,8 +145,27 @@ class Tails(NamedTuple):
 
     def square(self, low: float, high: float) -> float:
         """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
-        more = np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1)
-        return float(self.weight @ self.mean @ more)
+        return float(self.weight @ self.mean @ _more(low, high))
+
+    def residuals_show(self, value: float, error: float, low: float, high: float) -> Tails:
+        """After a measurement of :meth:`square` for residuals alone: it lies between 0 and that of scores, whose tails
+        may be those of the rows' lengths.
+
+        >>> tails = Tails(_PRIOR, _EXPECTED, 0 * _EXPECTED)
+        >>> tails.residuals_show(0.3, 0.05, 2.0, 3.5).square(2.0, 3.5) > 0.2 > tails.square(2.0, 3.5)
+        True
+        """
+        most = np.maximum(self.mean @ _more(low, high), 1e-3 * error)
+        value = max(value, -2 * error)
+        below, inside = log_ndtr(-value / error), log_ndtr((most - value) / error)
+        likely = np.log(self.weight + 1e-300) + inside + np.log1p(-np.exp(below - inside)) - np.log(most)
+        weight = np.exp(likely - likely.max())
+        return self._replace(weight=weight / weight.sum())
+
+
+def _more(low: float, high: float) -> FloatArray:
+    """What a score in each bin adds to :meth:`Tails.square`."""
+    return np.asarray(np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1))
 
 
 #: How likely each law is before anything is released: most tables have hardly any tails.
@@ -186,8 +205,7 @@ def length_distribution(shares: FloatArray, noise: float, p: int, n: int, k: int
 def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
     """The tails after a noisy histogram over :data:`SIZES` of n rows, none of which is longer than ``farthest``√k.
 
-    The share in a bin is exponential, its mean μ that of a law. Given d = share + N(0, s²) it is N(d − s²/μ, s²) where
-    that is positive, and d has the density exp(s²/2μ² − d/μ)·Φ(d/s − s/μ)/μ: that says how likely the law is.
+    The share in a bin is normal around what a law expects there, as far as that is from 0, and so is what is released.
 
     >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
@@ -202,15 +220,12 @@ def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int
 def _far_bins(far: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
     """The tails after noisy shares in the far bins, beyond the shares that there are without tails."""
     expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
-    spread = np.sqrt(noise**2 + (normal + np.maximum(far, 0.0)) / n)
-    z, ratio = (far - normal) / spread, spread / expected
-    at, low = z - ratio, erfcx(np.maximum(ratio - z, 0.0) / math.sqrt(2))
-    inside = np.where(at > 0, at**2 / 2 + log_ndtr(at), np.log(low / 2))  # of Φ(at)·exp(at²/2)
-    likely = np.sum(np.log(ratio) + inside, axis=1) + np.log(_PRIOR)
-    hazard = np.exp(-inside) / math.sqrt(2 * math.pi)
-    few = at < -100  # where the mean is far below the noise the normal law is exponential
-    mean = spread * np.where(few, -1 / np.where(few, at, -1.0), at + hazard)
-    variance = np.where(few, mean**2, spread**2 * (1 - hazard * (at + hazard)))
+    spread = noise**2 + (normal + np.maximum(far, 0.0)) / n
+    own = expected**2
+    apart = far - normal - expected
+    likely = np.log(_PRIOR) - np.sum(apart**2 / (own + spread) + np.log(own + spread), axis=1) / 2
+    mean = np.maximum(expected + own / (own + spread) * apart, 0.0)
+    variance = own * spread / (own + spread)
     weight = np.exp(likely - likely.max())
     return Tails(weight / weight.sum(), mean, variance)
 

@@ -22,6 +22,8 @@ NOTE = (
 #: The skew and tails of errors are reported beyond so many standard errors and such a part of σ and of its square;
 #: curvature and unequal variances beyond so many standard errors and such a size.
 SKEW, TAILS, LINEARITY = (3.5, 0.05), (2.8, 0.08), (3.5, 0.1)
+#: Limits of tails where the histogram of the scores' lengths shows them too.
+BOTH_TAILS = (1.8, 0.08)
 #: Names listed at most.
 NAMED = 8
 
@@ -131,15 +133,18 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic
     """Errors that are far from normal. Those of a 0/1 response always are: then it is no warning."""
     if not theta.shape:
         return
-    skew, of_skew, tails, of_tails = theta.shape
-    if not _clear(skew, of_skew, SKEW) and not (tails > 0 and _clear(tails, of_tails, TAILS)):
+    skew, of_skew, tails, of_tails, far = theta.shape
+    limit = TAILS if far < TAILS[1] else BOTH_TAILS
+    long = tails > 0 and _clear(tails, of_tails, limit)
+    if not long and not _clear(skew, of_skew, SKEW):
         return
     more = f"by {100 * tails:+.0f} % (standard error {100 * of_tails:.0f})"
     message = (
         f"Errors are far from normal: large ones change their mean by {skew:+.2f} σ (standard error {of_skew:.2f}) and "
         f"their variance {'more than tenfold' if tails > 9 else more}."
     )
-    advice = "Standard errors allow for it, prediction intervals do not."
+    part = " in part, as rows far out may carry a slope" if long else ""
+    advice = f"Standard errors allow for it{part}; prediction intervals do not."
     if _binary(theta, schema):
         advice += " Logistic regression suits a response of 0 and 1."
     elif logarithm_may_help(schema, name):

@@ -24,9 +24,10 @@ class Parameters:
 
     ``sampling``, ``privacy`` and ``misfit`` are covariances of (intercept, slopes), ``sigma_error`` the same three
     parts of σ's standard error. Each with its standard error, as far as released: ``r_squared``, ``shape`` (skew and
-    tails of the errors), ``linearity`` (curvature, and whether errors grow with the fitted value). ``crowded`` says
-    which columns, and whether the response, have nearly all rows in one bin; ``collinear`` and ``rare`` which slopes
-    the rows leave undecided because columns are nearly collinear, or the level is too rare.
+    tails of the errors; at its end the tails that the scores' lengths lead to expect), ``linearity`` (curvature, and
+    whether errors grow with the fitted value). ``crowded`` says which columns, and whether the response, have nearly
+    all rows in one bin; ``collinear`` and ``rare`` which slopes the rows leave undecided because columns are nearly
+    collinear, or the level is too rare.
     """
 
     intercept: float

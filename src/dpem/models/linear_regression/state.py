@@ -74,7 +74,8 @@ class CurrentFit:
         How far the variance may be off because of tails beyond the last clip.
     shape : tuple of float
         How far errors are from normal: their mean, in standard deviations, from where the clipped score has it, and by
-        which part their variance grows with a wider clip; each with its standard error.
+        which part their variance grows with a wider clip, each with its standard error; and how much of that the
+        histogram of the scores' lengths leads to expect.
     inflation : array
         Variance of each coefficient's score over what it is with normal errors of one variance, from the sandwich.
     unused : array of bool

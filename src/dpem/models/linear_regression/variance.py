@@ -136,9 +136,12 @@ class FindLevel(Step):
         if not error:
             return replace(state, current_fit=fit)
         row = fit.information[0] / max(float(fit.information[0, 0]), 0.01)
-        tails, of_tails = (fit.size.value - before.value) / fit.variance, math.hypot(fit.size.error, before.error)
+        tails = (fit.size.value - before.value) / fit.variance
+        of_tails = math.hypot(fit.size.error, before.error) / fit.variance
         of_mean = math.hypot(error, math.sqrt(float(row @ fit.posterior.covariance @ row)))
-        shape = (mean / fit.sigma, of_mean / fit.sigma, tails, of_tails / fit.variance)
+        by_lengths = _tails_square(fit, TUNING.size_clip, self.clip)
+        shape = (mean / fit.sigma, of_mean / fit.sigma, tails, of_tails, by_lengths)
+        fit = _with_tails(fit, tails, of_tails, self.clip)
         beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(tails, 0.0)
         norm = self.clip * fit.sigma / (fit.clip_unit or fit.sigma) * math.sqrt(fit.lengths.k)
         mean += float(fit.cut_off(norm)[0])
@@ -155,6 +158,15 @@ class FindLevel(Step):
             variance_misfit=beyond * fit.variance,
         )
         return replace(state, current_fit=fit)
+
+
+def _with_tails(fit: CurrentFit, value: float, error: float, clip: float) -> CurrentFit:
+    """The fit with tails as long as the variance leads to expect, which grew by the part ``value`` with that clip."""
+    unit = fit.clip_unit or fit.sigma
+    low, high, part = TUNING.size_clip * fit.sigma / unit, clip * fit.sigma / unit, fit.variance / unit**2
+    tails = fit.tails.residuals_show(value * part, error * part, low, high)
+    longer = tails.lost(fit.clips.norm, fit.lengths)[1] / fit.tails.lost(fit.clips.norm, fit.lengths)[1]
+    return replace(fit, tails=tails, misfit=fit.misfit * float(longer) ** 2)
 
 
 def _unmeasured_misfit(fit: CurrentFit) -> FloatArray:
@@ -193,18 +205,21 @@ class FindVariance(Step):
             unit = unit * query.mean
             noise = curator.noise_scale(query, self.rho) / fit.present / unit
             inflation = shrunk_inflation(released / unit, noise)
-            inflation = inflation * (1 + _excess_beyond(fit, clip) / float(np.mean(inflation)))
+            far = fit.clips.norm / math.sqrt(fit.lengths.k) * (fit.clip_unit or fit.sigma) / fit.sigma
+            excess = _tails_square(fit, clip, max(clip, far))
+            inflation = inflation * (1 + excess / float(np.mean(inflation)))
         else:
             inflation = _score_covariance(released / ratio, q, fit)
         theta, fit = model.parameters(replace(fit, inflation=inflation), state, curator.effective_rows)
         return replace(state, theta=theta, current_fit=fit)
 
 
-def _excess_beyond(fit: CurrentFit, clip: float) -> float:
-    """By which part of the errors' variance squared residuals beyond ``clip`` add to that of clipped scores."""
+def _tails_square(fit: CurrentFit, low: float, high: float) -> float:
+    """By which part of the errors' variance long scores add to the mean square as a clip grows from ``low`` to ``high``
+    standard deviations.
+    """
     unit = fit.clip_unit or fit.sigma
-    low, high = clip * fit.sigma / unit, fit.clips.norm / math.sqrt(fit.lengths.k)
-    return fit.tails.square(low, max(low, high)) * unit**2 / fit.variance
+    return fit.tails.square(low * fit.sigma / unit, high * fit.sigma / unit) * unit**2 / fit.variance
 
 
 def shrunk_inflation(excess: FloatArray, noise: FloatArray) -> FloatArray:
