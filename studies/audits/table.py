@@ -75,6 +75,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="without the black-box audit and the tests of the parts")
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)  # before the long work
     begun = time.monotonic()
     names = [AS_IT_IS, *BUGS]
     os.environ["NUMBA_NUM_THREADS"] = "1"  # the tables are tiny
