@@ -274,7 +274,7 @@ def test_the_classes_are_found(monkeypatch, most_cells):
     model = DPLatentClass(**given((2,) * 10, n_classes=4, epsilon=0.5, random_state=0)).fit(X)
     assert adjusted_rand_score(z, model.predict(X)) > adjusted_rand_score(z, free.predict(X)) - 0.03
     gap = np.abs(model.theta_.probabilities[:, None] - free.theta_.probabilities).mean(axis=2).min(axis=1)
-    assert gap.max() < (0.06 if most_cells == 4096 else 0.1)
+    assert gap.max() < (0.03 if most_cells == 4096 else 0.07)
     assert model.fit_check_.better
     assert model.score(X) > free.score(X) - 0.02
 
@@ -286,7 +286,7 @@ def test_empty_rows_leave_the_shares_unchanged(epsilon):
     own = given((2,) * 8, n_classes=2, epsilon=epsilon, random_state=0)
     one, other = DPLatentClass(**own).fit(X), DPLatentClass(**own).fit(empty)
     assert np.abs(one.weights_ - other.weights_).max() < (0.03 if epsilon == 1.0 else 1e-4)
-    assert np.abs(one.theta_.probabilities - other.theta_.probabilities).max() < (0.05 if epsilon == 1.0 else 1e-4)
+    assert np.abs(one.theta_.probabilities - other.theta_.probabilities).max() < (0.03 if epsilon == 1.0 else 1e-4)
 
 
 def test_every_kind_of_rows_gives_the_same_fit(monkeypatch, tmp_path):

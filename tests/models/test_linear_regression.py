@@ -295,7 +295,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         model = fitted(*rows(5000, seed=seed), check=False, random_state=seed)
         ends = model.conf_int()[:4]
         hits.append((ends[:, 0] < truth) & (truth < ends[:, 1]))
-    assert 0.90 < np.mean(hits) < 1
+    assert 0.90 < np.mean(hits) <= 0.99
 
 
 def test_the_plan_predicts_what_is_lost():
@@ -308,7 +308,7 @@ def test_the_plan_predicts_what_is_lost():
         loss.append(np.mean((A @ off) ** 2) / np.var(y))
     prediction = model.plan_.prediction
     assert prediction.quantity == "R² lost to privacy"
-    assert 1 / 2.5 < np.median(loss) / prediction.median < 2.5
+    assert 1 / 1.6 < np.median(loss) / prediction.median < 1.6
     assert DPLinearRegression(**GIVEN).plan(20_000, 3).prediction.median < prediction.median
 
 

@@ -78,7 +78,7 @@ def test_with_many_rows_the_estimate_reaches_least_squares_within_a_small_error(
     exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit(cov_type="HC1")
     model = fitted(X, y)
     errors = model.standard_errors_[:4]
-    assert (errors[1:] < 2 * exact.bse[1:]).all()
+    assert (errors[1:] < 1.4 * exact.bse[1:]).all()
     off = np.append(model.intercept_, model.coef_) - exact.params
     assert (np.abs(off) < 4 * errors).all()
     sampling = model.summary().sampling.to_numpy()[1:4]
@@ -159,7 +159,7 @@ def test_skewed_errors_that_grow_with_the_fit_are_corrected_for():
         y = X[:, 0] + scale * (rng.exponential(size=20_000) - 1)
         exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit(cov_type="HC1")
         off.append((fitted(X, y, y_bounds=(-15, 40), random_state=seed).coef_[0] - exact.params[1]) / exact.bse[1])
-    assert abs(np.mean(off)) < 3
+    assert abs(np.mean(off)) < 1
 
 
 def test_clips_widen_with_the_tails_that_a_histogram_shows():

@@ -238,7 +238,7 @@ def test_with_too_few_rows_predictors_stay_small():
     y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
     for seed in (0, 1):
         model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
-        assert np.mean(model.decision_function(X) ** 2) < 20
+        assert np.mean(model.decision_function(X) ** 2) < 6
 
 
 def test_a_score_leaves_out_responses_that_are_no_class_and_quotes_none():
