@@ -109,7 +109,7 @@ def dask(repeats: int) -> Iterator[Line]:
 
 
 def _dask(repeats: int) -> Iterator[Line]:
-    from dask_workers import held_by, seconds_of
+    from studies.benchmarks.dask_workers import held_by, seconds_of
     from distributed import Client, LocalCluster
 
     queries = {"wide": SymmetricMixture(0.5).gradient(np.full(500, 0.05), Clip(entry=1.0)), "narrow": _groups()}
@@ -186,7 +186,7 @@ def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, ScoreQuery]:
 
 def parquet(repeats: int) -> Iterator[Line]:
     """One query over all columns against Arrow's own decoding, and queries over fewer columns against all."""
-    from parquet import by_row_group, by_scanner, write
+    from studies.benchmarks.parquet import by_row_group, by_scanner, write
 
     from dpem.tables import DatasetSource
 

@@ -62,6 +62,18 @@ def test_what_studies_import_exists():
     assert missing == []
 
 
+def test_studies_import_each_other_by_their_whole_names():
+    """They run as modules: the bare name of a neighbour is not found."""
+    neighbours = {path.stem for path in FILES}
+    bare = [
+        f"{path.relative_to(ROOT)}: {node.module}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in neighbours and not node.level
+    ]
+    assert bare == []
+
+
 @pytest.mark.parametrize("pair", [("dpem.fitting", "nothing"), ("dpem.nothing", ""), ("studies.paper.core", "nothing")])
 def test_a_missing_name_is_noticed(pair):
     assert not exists(*pair)
