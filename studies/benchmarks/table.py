@@ -109,8 +109,9 @@ def dask(repeats: int) -> Iterator[Line]:
 
 
 def _dask(repeats: int) -> Iterator[Line]:
-    from studies.benchmarks.dask_workers import held_by, seconds_of
     from distributed import Client, LocalCluster
+
+    from studies.benchmarks.dask_workers import held_by, seconds_of
 
     queries = {"wide": SymmetricMixture(0.5).gradient(np.full(500, 0.05), Clip(entry=1.0)), "narrow": _groups()}
     for figure, workers, threads in (("two threads of one worker", 1, 2), ("two workers of one thread", 2, 1)):
@@ -186,9 +187,8 @@ def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, ScoreQuery]:
 
 def parquet(repeats: int) -> Iterator[Line]:
     """One query over all columns against Arrow's own decoding, and queries over fewer columns against all."""
-    from studies.benchmarks.parquet import by_row_group, by_scanner, write
-
     from dpem.tables import DatasetSource
+    from studies.benchmarks.parquet import by_row_group, by_scanner, write
 
     n, d = 250_000, 1000
     with tempfile.TemporaryDirectory() as folder:
