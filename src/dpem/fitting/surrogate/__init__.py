@@ -6,7 +6,7 @@ the real rows for the score there (:class:`ScoreQuery`). All of it but the queri
 """
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of, em, exact
-from dpem.fitting.surrogate.errors import error_roots, share_apart, share_moved, share_unstable
+from dpem.fitting.surrogate.errors import error_roots, error_units, share_apart, share_moved, share_unstable
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
 
@@ -21,6 +21,7 @@ __all__ = [
     "combined_noise",
     "em",
     "error_roots",
+    "error_units",
     "exact",
     "information",
     "score_query",

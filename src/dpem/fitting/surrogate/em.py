@@ -46,7 +46,9 @@ class Family(ABC, Generic[Theta]):
 
     @abstractmethod
     def moved(self, theta: Theta, step: FloatArray) -> Theta:
-        """θ moved by a small step in the coordinates of :meth:`scores`; what cannot be is brought to what can."""
+        """θ moved by a small step in the coordinates of :meth:`scores`, without the floors of :meth:`m_step`; what
+        cannot be is brought to what can.
+        """
 
     @abstractmethod
     def statistics(self, xp: Namespace, theta: Theta, x: Array, weights: Array) -> Array:

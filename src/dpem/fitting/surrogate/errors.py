@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -20,41 +20,66 @@ Theta = TypeVar("Theta")
 
 #: The least derivative along a direction, over the median one: along flatter ones the solution moves no straight line.
 LEAST = 0.02
+#: Up to so many parameters standard errors take the sandwich form, from so many rows.
+MOST_PARAMETERS, SANDWICH_ROWS = 150, 2000
 
 
-def error_roots(
-    query: ScoreQuery, x: FloatArray, scatter: float = 0.0, base: float = 0.0, step: float = 1e-4
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """D⁻¹, D⁻¹·Cov(ψ)^½ and the root of what the surrogate leaves open.
+class ErrorRoots(NamedTuple):
+    """Matrices B for which the solution moves by B·N(0, I): per unit of noise in the answer, by the sampling of one
+    row, and by what the answers leave to the surrogate rows.
+    """
 
-    ψ is the clipped whitened score, D the derivative of −E[ψ] by θ over the rows.
+    noise: FloatArray
+    sampling: FloatArray
+    surrogate: FloatArray
 
-    Noise z in an answer of ψ moves the solution of E[ψ] = 0 by D⁻¹z, sampling of n rows by D⁻¹·Cov(ψ)^½·N(0, I)/√n.
-    Where the rows follow the model and nothing is clipped both are W; where they do not, this is the sandwich form.
+
+def error_roots(query: ScoreQuery, x: FloatArray, scatter: float = 0.0, base: float = 0.0) -> ErrorRoots:
+    """The sandwich form: with ψ the clipped whitened score and D the derivative of −E[ψ] by θ over the rows, noise z in
+    an answer of ψ moves the solution of E[ψ] = 0 by D⁻¹z, sampling of n rows by D⁻¹·Cov(ψ)^½·N(0, I)/√n. Where the
+    rows follow the model and nothing is clipped both are W.
+
     The answers say nothing of the part of the score that ψ does not explain, with covariance C: there the solution has
     the scatter of the weighted rows (variance ``scatter``, Σw²), and C times the error of the base rows (``base``).
     """
-    own = np.asarray(query.each(numpy_api, x))
-    mean = own.mean(axis=0)
+    size, p = 1e-4, len(query.whitener)
+    clipped = np.asarray(query.each(numpy_api, x))
+    mean = clipped.mean(axis=0)
     columns = []
     for direction in query.whitener:  # steps along whitened coordinates, where D is near a multiple of the identity
-        moved = replace(query, theta=query.family.moved(query.theta, step * direction))
-        columns.append((mean - np.mean(moved.each(numpy_api, x), axis=0)) / step)
+        moved = replace(query, theta=query.family.moved(query.theta, size * direction))
+        columns.append((mean - np.mean(moved.each(numpy_api, x), axis=0)) / size)
     values, axes = np.linalg.eigh((np.array(columns) + np.array(columns).T) / 2)
     by_noise = query.whitener @ (axes / np.maximum(values, max(LEAST * float(np.median(values)), 1e-9))) @ axes.T
-    small = 1e-9 * np.eye(len(mean))
-    whole = np.asarray(replace(query, radius=1e9).each(numpy_api, x))
-    left = whole - own @ np.linalg.solve(own.T @ own / len(x) + small, own.T @ whole / len(x))
-    open_ = left.T @ left / len(x)
-    by_rows = by_noise @ _root(np.cov(own.T))
-    by_surrogate = query.whitener @ _root(scatter * open_ + base * open_ @ open_)
-    return by_noise, np.asarray(by_rows), np.asarray(by_surrogate)
+    whole = np.asarray(query.whitened(numpy_api, x))
+    explained = np.linalg.solve(clipped.T @ clipped / len(x) + 1e-9 * np.eye(p), clipped.T @ whole / len(x))
+    left = whole - clipped @ explained
+    unexplained = left.T @ left / len(x)
+    by_surrogate = query.whitener @ _root(scatter * unexplained + base * unexplained @ unexplained)
+    return ErrorRoots(np.asarray(by_noise), np.asarray(by_noise @ _root(np.cov(clipped.T))), np.asarray(by_surrogate))
 
 
 def _root(matrix: FloatArray) -> FloatArray:
     """A root of a positive semidefinite matrix."""
     values, axes = np.linalg.eigh(matrix)
     return np.asarray(axes * np.sqrt(np.maximum(values, 0.0)))
+
+
+def error_units(
+    query: ScoreQuery, surrogate: Surrogate, values: Callable[[Any], FloatArray], scatter: float, base: float
+) -> FloatArray:
+    """The standard deviations of the values of θ, to first order: per unit of noise in scores that are not clipped, by
+    the sampling of one row, and by what the answers leave to the surrogate rows (3 × values).
+    """
+    family, theta, W = query.family, query.theta, query.whitener
+    roots = ErrorRoots(W, W, 0 * W)
+    if len(W) <= MOST_PARAMETERS:
+        x = surrogate.resampled(SANDWICH_ROWS, generator(9))
+        roots = error_roots(query, x, scatter, base)
+        roots = roots._replace(noise=query.kept(x, np.full(len(x), 1 / len(x))) * roots.noise)
+    steps = 1e-4 * np.eye(len(W))
+    slopes = [(values(family.moved(theta, step)) - values(family.moved(theta, -step))) / 2e-4 for step in steps]
+    return np.array([np.linalg.norm(root.T @ slopes, axis=0) for root in roots])
 
 
 def share_unstable(query: ScoreQuery, surrogate: Surrogate, others: Iterable[Theta], scale: float) -> float:
@@ -73,12 +98,12 @@ def share_moved(query: ScoreQuery, x: FloatArray, weights: FloatArray, scale: fl
     """
     family, theta, rng = query.family, query.theta, generator(7)
     before = np.argmax(family.joint(numpy_api, theta, x), axis=1)
-    found = []
+    shares = []
     for _ in range(repeats):
         step = query.whitener @ (scale * rng.standard_normal(len(query.whitener)))
         after = np.argmax(family.joint(numpy_api, family.moved(theta, step), x), axis=1)
-        found.append(float(weights[before != after].sum()))
-    return float(np.mean(found))
+        shares.append(float(weights[before != after].sum()))
+    return float(np.mean(shares))
 
 
 def share_apart(family: Family[Theta], surrogate: Surrogate, one: Theta, other: Theta) -> float:

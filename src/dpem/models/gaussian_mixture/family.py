@@ -55,15 +55,13 @@ class GaussianFamily(Family[Gaussians]):
         alone = xp.matrix_transpose(share[:-1, :]) - like(xp, theta.weights[:-1], share)
         return xp.concat([alone, *first, *self.kind.scores(xp, share, seen)], axis=1)
 
-    def moved(self, theta: Gaussians, step: FloatArray, *, floored: bool = True) -> Gaussians:
+    def moved(self, theta: Gaussians, step: FloatArray) -> Gaussians:
         K, d = theta.means.shape
         logits = np.log(theta.weights)
         logits[:-1] += np.clip(step[: K - 1], -3.0, 3.0)
         weights = np.exp(logits - logits.max())
         shift = step[K - 1 : K - 1 + K * d].reshape(K, d)
         covariances = self.kind.moved(theta, step[K - 1 + K * d :])
-        if floored:
-            covariances = self.kind.floored(covariances, self.floor)
         return Gaussians(weights / weights.sum(), theta.shifted(shift), covariances)
 
     def statistics(self, xp: Namespace, theta: Gaussians, x: Array, weights: Array) -> Array:

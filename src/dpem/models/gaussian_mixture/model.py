@@ -8,24 +8,21 @@ reported numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpem._validation import ArgumentError
 from dpem.fitting.model import Model, PredictedFit, Sizes
-from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
-from dpem.fitting.surrogate import combined_noise, error_roots, share_unstable
+from dpem.fitting.surrogate import combined_noise, error_units, share_unstable
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.gaussian_mixture.covariance_types import TYPES, CovarianceType
-from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
+from dpem.models.gaussian_mixture.family import inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Presence
-from dpem.models.gaussian_mixture.planning import EFFECT, predicted_fit, rules
+from dpem.models.gaussian_mixture.planning import EFFECT, Shares, predicted_fit, shares_of
 from dpem.models.gaussian_mixture.score_steps import ExactEM, MixtureCheck, ScoreStep
 from dpem.models.gaussian_mixture.sketch_fit import MOST
 from dpem.models.gaussian_mixture.start_steps import FindCentres, FindMargins, FindShape, FindSpreads, StartFromSketch
@@ -35,8 +32,6 @@ from dpem.tables.schema import Schema
 
 #: How many components are assumed, for prices and steps, where their number is to be found.
 ASSUMED = 4
-#: Up to so many parameters standard errors take the sandwich form, from so many rows.
-MOST_PARAMETERS, SANDWICH_ROWS = 150, 2000
 ADVICE = (
     "Try fewer components, more rows, a larger epsilon or, where columns are correlated, covariance_type='full'; or "
     "publish one component."
@@ -88,25 +83,22 @@ class GaussianMixture(Model):
         return self._fit(sizes, self.schema.width)
 
     def _fit(self, sizes: Sizes, width: int) -> tuple[Step, ...]:
-        rule = rules(sizes, width, self.n_components or ASSUMED)
         exact = math.isinf(sizes.rho)
-        growing = [1.0] if exact else [rule.growth**t for t in range(rule.queries)]
-        shares = [*rule.start, *(rule.scores * own / math.fsum(growing) for own in growing)]
-        if sizes.check:
-            shares.append(TUNING.check / (1 - TUNING.check) * math.fsum(shares))
-        rho = prices(sizes.rho, shares)
-        found: list[Step] = [
-            FindCentres(rho[0]),
-            FindSpreads(rho[1]),
-            FindShape(rho[2], self.n_components or MOST - 2),
-            FindMargins(rho[3]),
-            StartFromSketch(rho[4], self.n_components),
+        check, rest = prices(sizes.rho, (TUNING.check, 1 - TUNING.check)) if sizes.check else (0.0, sizes.rho)
+        rho = Shares._make(prices(rest, shares_of(sizes, width, self.n_components or ASSUMED)))
+        scores = prices(rho.scores, [TUNING.growth**t for t in range(1 if exact else TUNING.queries)])
+        steps: list[Step] = [
+            FindCentres(rho.centres),
+            FindSpreads(rho.spreads),
+            FindShape(rho.moments, self.n_components or MOST - 2),
+            FindMargins(rho.histograms),
+            StartFromSketch(rho.sketch, self.n_components),
         ]
-        last = len(growing) - 1
-        found += [ExactEM(rho[5])] if exact else [ScoreStep(rho[5 + t], t, t == last) for t in range(last + 1)]
+        last = len(scores) - 1
+        steps += [ExactEM(price) if exact else ScoreStep(price, t, t == last) for t, price in enumerate(scores)]
         if sizes.check:
-            found.append(MixtureCheck(rho[-1], ADVICE))
-        return tuple(found)
+            steps.append(MixtureCheck(check, ADVICE))
+        return tuple(steps)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         K = self.n_components or ASSUMED
@@ -126,13 +118,10 @@ class GaussianMixture(Model):
             raise RuntimeError("no score has been asked for.")
         noise = combined_noise(fit.noises) if fit.noises else 0.0
         order = np.argsort(-own.weights, kind="stable")
-        roots = [query.whitener, query.whitener, 0.0 * query.whitener]
-        if family.count <= MOST_PARAMETERS:
-            x = surrogate.resampled(SANDWICH_ROWS, generator(9))
-            scatter = float(surrogate.weights @ surrogate.weights) if noise > 0 else 0.0
-            base = 1 / TUNING.score_kappa[1] if noise > 0 else 0.0
-            by_noise, by_rows, by_surrogate = error_roots(query, x, scatter, base)
-            roots = [query.kept(x, np.full(len(x), 1 / len(x))) * by_noise, by_rows, by_surrogate]
+        scatter, base = (
+            (float(surrogate.weights @ surrogate.weights), 1 / TUNING.score_kappa[1]) if noise else (0.0, 0.0)
+        )
+        errors = error_units(query, surrogate, lambda own: values(self.kind.name, own.reordered(order)), scatter, base)
         near = [run.theta for run in fit.runs if run.log_likelihood >= fit.runs[0].log_likelihood - TUNING.near]
         scale = TUNING.moving * math.hypot(noise, n**-0.5) if noise > 0 else 0.0
         moved = share_unstable(query, surrogate, [*near, *fit.before], scale)
@@ -146,7 +135,7 @@ class GaussianMixture(Model):
             path=fit.path,
             seen=presence.seen,
             empty=presence.empty,
-            errors=error_units(family, own, order, roots),
+            errors=errors,
             noise=noise,
             moved=moved,
             floored=floored.astype(float),
@@ -170,20 +159,6 @@ class GaussianMixture(Model):
 
 def mixture_of(theta: Parameters) -> Gaussians:
     return Gaussians(theta.weights, theta.means, theta.covariances)
-
-
-def error_units(
-    family: GaussianFamily, own: Gaussians, order: NDArray[np.intp], roots: Sequence[FloatArray]
-) -> FloatArray:
-    """The standard deviation of each of :func:`values` under moves of root·N(0, I), to first order, for each root;
-    components are in the given order.
-    """
-    size = 1e-4
-    slopes = []
-    for step in size * np.eye(family.count):
-        up, down = (family.moved(own, sign * step, floored=False).reordered(order) for sign in (1.0, -1.0))
-        slopes.append((values(family.kind.name, up) - values(family.kind.name, down)) / (2 * size))
-    return np.array([np.linalg.norm(root.T @ slopes, axis=0) for root in roots])
 
 
 def values(kind: str, own: Gaussians) -> FloatArray:

@@ -1,9 +1,8 @@
 """Shares of the price, numbers of steps, and what to expect of a fit of a Gaussian mixture: public numbers only.
 
 The noise of the score answers moves the mixture by W times it (:func:`~dpem.fitting.surrogate.share_moved`); how many
-rows then change component is counted on invented rows. Rows of clear components are the first case; rows that overlap,
-of unequal shares, skewed or rounded are the others, since few real tables are mixtures. The start is not rehearsed:
-whether it fails is computed (:func:`start_of`).
+rows then change component is counted on simulated rows of clear and of overlapping components. The start is not
+rehearsed: whether it fails is computed (:func:`start_of`).
 """
 
 from __future__ import annotations
@@ -18,23 +17,26 @@ from scipy.special import gammaincinv
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator, with_failures
-from dpem.fitting.surrogate import ScoreQuery, best_of, score_query, share_moved
+from dpem.fitting.surrogate import score_query, share_moved
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.sketch import largest_slice
+from dpem.models.gaussian_mixture.sketch import few_columns, largest_slice
 from dpem.models.gaussian_mixture.state import TUNING
 from dpem.privacy import largest_price
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
-#: The distance between neighbouring centres, and the least distance of bounds from the middle, in spreads of a
-#: component.
+#: The distance between neighbouring centres, and the least distance of bounds from the middle, in standard deviations
+#: of a component.
 SEPARATION, BOUNDS = 4.0, 12.0
-#: Rows of a case, and the most parameters of a mixture that is rehearsed as it is.
+#: The distance where components overlap: more of their rows change component than of skewed or rounded rows, or of
+#: components of unequal size.
+OVERLAPPING = 2.5
+#: Simulated rows, and the most parameters of a mixture that is rehearsed as it is.
 ROWS, MOST_PARAMETERS = 2500, 400
-#: Cases beyond clear components.
-OTHERS = ("overlapping", "unequal", "skewed", "rounded")
+#: The noise at which it is counted how many rows change component; the share is proportional to small noise.
+NOISE = 2.0**-4
 
 
 def centres(K: int, d: int, apart: float = SEPARATION) -> FloatArray:
@@ -65,74 +67,37 @@ def width(K: int, d: int, apart: float = SEPARATION) -> float:
     return max(BOUNDS, float(np.max(np.abs(centres(K, d, apart)))) + 5)
 
 
-def typical(K: int, d: int, full: bool, apart: float = SEPARATION, unequal: bool = False) -> Gaussians:
-    """Round components in unit coordinates, of equal shares or each 0.6 of the one before."""
+def typical(K: int, d: int, full: bool, apart: float = SEPARATION) -> Gaussians:
+    """Round components of equal size in unit coordinates."""
     variance = 1 / width(K, d, apart) ** 2
     shape = np.broadcast_to(variance * np.eye(d), (K, d, d)).copy() if full else np.full((K, d), variance)
-    share = 0.6 ** np.arange(K) if unequal else np.ones(K)
-    return Gaussians(share / share.sum(), centres(K, d, apart) / width(K, d, apart), shape)
-
-
-class Case(NamedTuple):
-    """Rows, the score query at the mixture that fits them without privacy, and its radius if nothing were hidden."""
-
-    rows: FloatArray
-    query: ScoreQuery
-    radius: float
+    return Gaussians(np.full(K, 1 / K), centres(K, d, apart) / width(K, d, apart), shape)
 
 
 @lru_cache(maxsize=64)
-def case(name: str, kind: str, K: int, d: int, apart: float) -> Case:
-    """Invented rows of one sort. Where the type has too many parameters, ``diag`` stands for it and the radius is that
-    of as many parameters as the type has.
+def moved_per_noise(kind: str, K: int, d: int, apart: float) -> float:
+    """The share of rows that change component per unit of noise in an answer of norm 1, for small noise. Where the type
+    has too many parameters, ``diag`` stands for it, with the norm that scores of as many parameters have.
     """
-    own = TYPES[kind]
-    count = K - 1 + K * d + own.free(K, d)
-    if count > MOST_PARAMETERS and own.full:
-        found = case(name, "diag", K, d, apart)
-        return found._replace(radius=found.radius * math.sqrt(count / len(found.query.whitener)))
-    rng = generator(3)
-    truth = typical(K, d, own.full, min(apart, 2.5) if name == "overlapping" else apart, name == "unequal")
-    if name == "skewed":
-        factors = rng.standard_normal((ROWS, d)) + 0.7 * rng.standard_normal((ROWS, 1))
-        rows = np.clip(0.12 * np.expm1(0.6 * factors) - 0.3, -1, 1)
-    else:
-        rows = inside(truth, ROWS, rng)
-    if name == "rounded":
-        step = 2 * math.sqrt(float(truth.variances.mean()))
-        rows = np.clip(np.round(rows / step) * step, -1, 1)
-    family = GaussianFamily(K, own, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
-    even = np.full(ROWS, 1 / ROWS)
-    starts = [family.random_start(rows, even, rng) for _ in range(3)] if name == "skewed" else [truth]
-    mixture = best_of(family, starts, family.expectation(rows, even), kept=1, most=100)[0].theta
+    covariance = TYPES[kind]
+    count = K - 1 + K * d + covariance.free(K, d)
+    if count > MOST_PARAMETERS and covariance.full:
+        return moved_per_noise("diag", K, d, apart) * math.sqrt(count / (K - 1 + 2 * K * d))
+    rng, mixture, even = generator(3), typical(K, d, covariance.full, apart), np.full(ROWS, 1 / ROWS)
+    rows = inside(mixture, ROWS, rng)
+    family = GaussianFamily(K, covariance, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
     query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
-    return Case(rows, query, query.radius / query.kept(rows, even))
+    share = max(share_moved(query, rows, even, NOISE), 0.5 / ROWS)
+    return share / NOISE * query.radius / query.kept(rows, even)
 
 
-@lru_cache(maxsize=4096)
-def _share_at(name: str, kind: str, K: int, d: int, apart: float, octave: int) -> float:
-    """The log share of rows that noise of standard deviation 2^octave moves to another component."""
-    own = case(name, kind, K, d, apart)
-    even = np.full(len(own.rows), 1 / len(own.rows))
-    moved = share_moved(own.query, own.rows, even, 2.0**octave, repeats=8)
-    return math.log(max(moved, 0.5 / len(own.rows)))
-
-
-def expected_share(name: str, model: Any, sizes: Sizes, K: int, price: float) -> float:
-    """The share of rows in another component than without privacy if the score queries together cost ``price``.
-
-    It is counted for noise of powers of two. Logarithms are interpolated in between, and below the least that can be
-    counted the share falls with the noise.
-    """
-    at = (name, model.kind.name, K, model.schema.width, sizes.effect or SEPARATION)
-    noise = 2 * case(*at).radius * sizes.rows_per_person / (sizes.n * math.sqrt(2 * price))
-    place = min(max(math.log2(TUNING.widened * noise), -8.0), 4.0)
-    octave = math.floor(place)
-    low, high = _share_at(*at, octave), _share_at(*at, octave + 1)
-    below = min(math.log2(TUNING.widened * noise) + 8.0, 0.0) * math.log(2)
-    return math.exp(low + (place - octave) * max(high - low, 0.0) + below)
+def expected_share(model: Any, sizes: Sizes, K: int, price: float, apart: float) -> float:
+    """The share of rows in another component than without privacy if the score queries together cost ``price``."""
+    noise = 2 * sizes.rows_per_person / (sizes.n * math.sqrt(2 * price))
+    moved, most = TUNING.widened * noise * moved_per_noise(model.kind.name, K, model.schema.width, apart), 1 - 1 / K
+    return most * -math.expm1(-moved / most)
 
 
 EFFECT = Effect("distance between the centres of two components, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
@@ -146,15 +111,15 @@ REAL = (
 )
 
 
-class Rules(NamedTuple):
-    """Shares of ρ for centres, spreads, second moments, histograms and sketch, and for the score queries; how many of
-    these there are, and how their prices grow.
-    """
+class Shares(NamedTuple):
+    """Shares of the price, in the order of the steps; ``scores`` is that of all score queries together."""
 
-    start: tuple[float, float, float, float, float]
+    centres: float
+    spreads: float
+    moments: float
+    histograms: float
+    sketch: float
     scores: float
-    queries: int
-    growth: float
 
 
 def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
@@ -169,18 +134,18 @@ def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
     return 2 * C * K * math.sqrt(d) * sizes.rows_per_person / (sizes.n * math.sqrt(0.8 * sizes.rho))
 
 
-def rules(sizes: Sizes, d: int, K: int) -> Rules:
-    """The more noise, the more of ρ the start needs."""
+def shares_of(sizes: Sizes, d: int, K: int) -> Shares:
+    """The shares of a fit, without the fit check's: the more noise, the more the start needs."""
     noise = noise_of_centres(sizes, d, K)
     if noise > 0.6:
-        start, scores = (0.06, 0.07, 0.20, 0.04, 0.30), 0.28
+        shares = Shares(0.06, 0.07, 0.20, 0.04, 0.30, 0.28)
     elif noise > 0.1:
-        start, scores = (0.03, 0.04, 0.10, 0.05, 0.18), 0.55
+        shares = Shares(0.03, 0.04, 0.10, 0.05, 0.18, 0.55)
     else:
-        start, scores = (0.02, 0.03, 0.06, 0.06, 0.15), 0.63
-    if d <= max(K - 1, 2) + 1:  # no direction is left out: second moments only scale
-        start, scores = (*start[:2], start[2] / 2, *start[3:]), scores + start[2] / 2
-    return Rules(start, scores, TUNING.queries, TUNING.growth)
+        shares = Shares(0.02, 0.03, 0.06, 0.06, 0.15, 0.63)
+    if few_columns(d, K):
+        shares = shares._replace(moments=shares.moments / 2, scores=shares.scores + shares.moments / 2)
+    return shares
 
 
 class Start(NamedTuple):
@@ -210,23 +175,21 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     """
     if math.isinf(sizes.rho) or K == 1:
         return Start(math.inf, math.inf)
-    rule = rules(sizes, d, K)
-    shares = (*rule.start, rule.scores)
+    shares = shares_of(sizes, d, K)
     part = (1 - TUNING.check * sizes.check) / math.fsum(shares)
     spikes = min(K - 1, d)
     total = 1 + spikes * separation**2 / (2 * K * d)
     between, within = separation**2 / (2 * K * total), 1 / total
     n = sizes.n / sizes.rows_per_person
-    edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares[2] * part * sizes.rho))
-    free = d <= max(K - 1, 2) + 1
+    edge = 2 * math.sqrt(d) * d * 1.1 / (n * math.sqrt(2 * shares.moments * part * sizes.rho))
     base = 2 * math.pi / (8 * math.sqrt(within + between))
     f = np.arange(1.0, int(np.clip(math.ceil(2 / (base * math.sqrt(within))), 4, 12)) + 1)
     damping = np.exp(-0.5 * within * (base * f) ** 2)
     amplitudes = f * damping + 0.02
     share = math.sqrt(float(np.sum(damping**2 * amplitudes)) / largest_slice(amplitudes))
-    seen = share / K * n * math.sqrt(2 * shares[4] * part * sizes.rho)
+    seen = share / K * n * math.sqrt(2 * shares.sketch * part * sizes.rho)
     dimensions = min(d, max(K - 1, 2) + 2)
-    return Start(math.inf if free else between / edge / 1.6, seen / (3.1 * max(dimensions - 2, 2)))
+    return Start(math.inf if few_columns(d, K) else between / edge / 1.6, seen / (3.1 * max(dimensions - 2, 2)))
 
 
 def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> PredictedFit:
@@ -236,23 +199,22 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> Pre
     if math.isinf(sizes.rho) or K == 1:
         return PredictedFit()
     d, apart = model.schema.width, sizes.effect or SEPARATION
-    start, rule = start_of(sizes, d, K, apart), rules(sizes, d, K)
-    most = 1 - 1 / K
-    price = sizes.rho * rule.scores / (math.fsum(rule.start) + rule.scores) * (1 - TUNING.check * sizes.check)
-    clear = min(expected_share("clear", model, sizes, K, price), most)
-    others = [min(expected_share(name, model, sizes, K, price), most) for name in OTHERS]
-    share = with_failures(clear, SCATTER, start.failure, FAILED * most)
-    worst = with_failures(max([clear, *others]), SCATTER, start.failure, FAILED * most)
+    start, shares, most = start_of(sizes, d, K, apart), shares_of(sizes, d, K), 1 - 1 / K
+    price = sizes.rho * shares.scores / math.fsum(shares) * (1 - TUNING.check * sizes.check)
+    share, worst = (
+        with_failures(expected_share(model, sizes, K, price, distance), SCATTER, start.failure, FAILED * most)
+        for distance in (apart, min(apart, OVERLAPPING))
+    )
     smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
     found = "" if smallest >= 1 else f" Components of less than about {100 * smallest:.2g} % of the rows may be missed."
     prediction = Prediction(
         "share of rows in another component than without privacy",
         share[0],
         share[1],
-        max(share[2], worst[2]),
+        worst[2],
         start.failure,
         f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another component if components are clear, and "
-        f"up to {1000 * worst[0]:.3g} if rows overlap, are skewed or rounded, or shares are unequal.{found} {REAL}",
+        f"up to {1000 * worst[0]:.3g} if they overlap.{found} {REAL}",
         f"Assumed: {K} round components of equal size{' (number to be found)' if assumed_number else ''}, bounds "
         f"{width(K, d, apart):.3g} spreads from the middle, neighbouring centres {apart:g} spreads apart; what lies "
         "further apart is found with fewer rows.",

@@ -22,6 +22,11 @@ _FARTHEST, _STEEPEST = 1e3, 1e100
 CACHED = 2**14
 
 
+def few_columns(d: int, K: int) -> bool:
+    """Whether there are too few columns to leave any direction out: second moments then only scale."""
+    return d <= max(K - 1, 2) + 1
+
+
 def largest_slice(amplitudes: FloatArray) -> float:
     """An upper bound of max_s 2·Σ a_f(1 − cos fs): the squared distance of two rows' values on one line.
 

@@ -14,7 +14,7 @@ from dpem.fitting.surrogate import Answer, Block, Surrogate
 from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
-from dpem.models.gaussian_mixture.sketch import Sketch
+from dpem.models.gaussian_mixture.sketch import Sketch, few_columns
 from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components
 from dpem.models.gaussian_mixture.state import (
     TUNING,
@@ -219,16 +219,11 @@ def _mixture(
     return Gaussians(share / share.sum(), centres, covariances)
 
 
-def _few(d: int, K: int) -> bool:
-    """Whether there are too few columns to leave any direction out."""
-    return d <= max(K - 1, 2) + 1
-
-
 def _open(moments: Moments, K: int) -> Moments:
     """With few columns second moments do not say where centres lie (those of a regular figure leave no trace), so they
     may lie anywhere that the columns' unit variance has room for.
     """
-    if not _few(len(moments.between), K):
+    if not few_columns(len(moments.between), K):
         return moments
     within = min(max(moments.within, 0.05), ROOM)
     return moments._replace(between=np.maximum(moments.between, 1 - within), within=within)
@@ -237,9 +232,9 @@ def _open(moments: Moments, K: int) -> Moments:
 def _sketch(schema: Schema, state: MixtureState, moments: Moments, K: int, complete: bool) -> Sketch:
     """Lines along the directions between centres, frequencies up to what a component's spread damps away."""
     d, within = len(state.centre), moments.within
-    few = _few(d, K) or not moments.between.any()
+    few = few_columns(d, K) or not moments.between.any()
     weights = np.ones(d) if few else np.sqrt(moments.between)
-    lines = normal_points(max(48, 16 * (d if _few(d, K) else min(d, max(K - 1, 2) + _EXTRA))), d) * weights
+    lines = normal_points(max(48, 16 * (d if few_columns(d, K) else min(d, max(K - 1, 2) + _EXTRA))), d) * weights
     lines = lines / np.linalg.norm(lines, axis=1, keepdims=True) @ moments.directions.T
     base = 2 * math.pi / (8 * math.sqrt(within + float(moments.between[0])))
     f = np.arange(1.0, int(np.clip(math.ceil(_REACH / (base * math.sqrt(within))), 4, 12)) + 1)

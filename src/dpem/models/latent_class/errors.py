@@ -8,13 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpem.fitting.rehearsal import generator
-from dpem.fitting.surrogate import ScoreQuery, Surrogate, combined_noise, error_roots, share_unstable
+from dpem.fitting.surrogate import ScoreQuery, Surrogate, combined_noise, error_units, share_unstable
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.query import FloatArray
-
-#: Rows of the surrogate that standard errors are taken over.
-ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -63,42 +59,14 @@ def parameters(
     part that its clip kept, ``others`` are other solutions that the fit might have ended at.
     """
     theta: Classes = query.theta
-    exact = replace(query, family=replace(family, floor=1e-12))  # the floor would stop small moves
-    noise = combined_noise(noises) if noises else 0.0
-    x = surrogate.resampled(ROWS, generator(9))
-    by_noise, by_rows, by_surrogate = error_roots(exact, x, 0.0, TUNING.base if noises else 0.0)
-    by_noise = noise * query.kept(x, np.full(ROWS, 1 / ROWS)) * by_noise
-    shares, levels = (
-        np.array(own)
-        for own in zip(
-            *(
-                _published(family, theta, root)
-                for root in (by_rows / math.sqrt(n), np.hstack([by_noise, by_surrogate]))
-            ),
-            strict=True,
-        )
+    K, noise = family.K, combined_noise(noises) if noises else 0.0
+    units = error_units(
+        query, surrogate, lambda own: np.append(own.weights, own.probabilities), 0.0, TUNING.base if noises else 0.0
     )
+    sampling, privacy = units[1] / math.sqrt(n), TUNING.widening * np.hypot(noise * units[0], units[2])
+    errors = np.minimum([sampling, privacy], 1.0)
+    probabilities = errors[:, K:].reshape(2, *theta.probabilities.shape)
     if noises:
-        shares[1], levels[1] = TUNING.widening * shares[1], np.hypot(TUNING.widening * levels[1], family.floor)
+        probabilities[1] = np.minimum(np.hypot(probabilities[1], family.floor), 1.0)
     moved = share_unstable(query, surrogate, others, TUNING.moving * math.hypot(noise, n**-0.5)) if noises else 0.0
-    return Parameters(
-        theta.weights,
-        theta.probabilities,
-        family.observed,
-        np.minimum(shares, 1.0),
-        np.minimum(levels, 1.0),
-        path,
-        moved,
-    )
-
-
-def _published(family: ClassFamily, theta: Classes, root: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Standard deviations of shares and probabilities where the scores' coordinates move by root·N(0, I)."""
-    K = family.K
-    change = np.zeros((K, K - 1))
-    change[: K - 1] = np.diag(1 / np.sqrt(theta.weights[:-1]))
-    change = theta.weights[:, None] * (change - theta.weights @ change)
-    shares = np.linalg.norm(change @ root[: K - 1], axis=1)
-    steps = root[K - 1 :].reshape(K, -1, root.shape[1])
-    levels = [np.linalg.norm(turn @ own, axis=1) for turn, own in zip(theta.turned(family.items), steps, strict=True)]
-    return shares, np.array(levels)
+    return Parameters(theta.weights, theta.probabilities, family.observed, errors[:, :K], probabilities, path, moved)

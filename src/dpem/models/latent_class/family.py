@@ -192,7 +192,7 @@ class ClassFamily(Family[Classes]):
         p = theta.probabilities + np.array(
             [turn @ own for turn, own in zip(theta.turned(self.items), steps, strict=True)]
         )
-        return Classes(weights / weights.sum(), self.items.floored(p, max(self.floor, 1e-12)))
+        return Classes(weights / weights.sum(), self.items.floored(p, 1e-12))
 
     def statistics(self, xp: Namespace, theta: Classes, x: Array, weights: Array) -> Array:
         """Σ r_k for each class, Σ r_k·h, and the log-likelihood. Rows with weights are surrogate rows, one-hot already;
