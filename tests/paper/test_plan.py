@@ -15,7 +15,7 @@ from dpem.paper.models import MODELS as PRIVATE_MODELS
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.planning import needs_start
 from dpem.paper.planning.plans import detectable, trim_threshold
-from dpem.paper.planning.rehearsal import Problem, Rehearsal, RehearsalCurator
+from dpem.paper.planning.rehearsal import Problem, Rehearsal
 from dpem.paper.planning.settings import Pipeline, Settings
 from dpem.paper.published import published_plan
 from dpem.paper.queries import Clip
@@ -280,7 +280,7 @@ class TestSeveralRowsPerPerson:
             Problem(SymmetricMixture(0.5), n=4000, d=10, s=10, signal=1.0, rows_per_person=rows) for rows in (1, m)
         )
         query = SymmetricMixture(0.5).on_support(np.ones(10), np.arange(10), 1.0)
-        first, second = (RehearsalCurator(Rehearsal(p, 0)._source, p, 0) for p in (one, many))
+        first, second = (Rehearsal(p, 0)._curator(0) for p in (one, many))
         assert second.sensitivity(query, "l2") == pytest.approx(m * first.sensitivity(query, "l2"), rel=1e-14)
         moved = [np.linalg.norm(c.measure(query, 1e-4) - c.measure(query, math.inf)) for c in (first, second)]
         assert moved[1] == pytest.approx(m * moved[0], rel=1e-9)  # the seed is the same

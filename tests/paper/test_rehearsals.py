@@ -88,7 +88,7 @@ def test_candidates_that_begin_alike_are_rehearsed_once():
     steps = pipeline.steps(pipeline.first(), 0.1)
     rehearsal, again = (Rehearsal(pipeline.problem, 4) for _ in range(2))
     assert rehearsal.error(steps) == rehearsal.error(steps) == again.error(steps)
-    assert len(rehearsal._states) == len(steps)
+    assert len(rehearsal._states) == 1 + len(steps)  # and the state before the first
 
 
 def test_a_plan_loads_no_compiler_and_no_database():

@@ -1,16 +1,14 @@
 """The paper's latent models at noise level σ: weight of a record, clipped contribution, likelihood, sampling.
 
-Each model has one unknown vector β. The two mixtures are here, the third model is in
-:mod:`dpem.paper.missing_regression`.
+Each has one unknown vector β. The two mixtures are here, the third model is in :mod:`dpem.paper.missing_regression`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +18,6 @@ from dpem.paper.missing_regression import MissingRegression
 from dpem.paper.queries import Clip, CoordinateQuery, ExceedanceQuery, IntArray, Largeness, MomentQuery, SupportQuery
 from dpem.query import Array, Bound, FloatArray, Namespace, Query
 
-__all__ = ["MODELS", "Clip", "LatentModel", "MissingRegression", "SymmetricMixture", "SymmetricRegression"]
-
 Rows = NDArray[np.floating]
 
 
@@ -29,21 +25,21 @@ Rows = NDArray[np.floating]
 class LatentModel(Protocol):
     """What the paper's algorithms need of a model.
 
-    A gradient is always *mean of clipped contributions + shift(β)*: the query states the contributions, ``shift`` the
-    part that is the same for every record and therefore public (−β for the Gaussian mixture, 0 elsewhere).
+    A gradient is *mean of clipped contributions + shift(β)*: the query states the contributions, ``shift`` the part
+    that no record influences and that is therefore public (−β for the Gaussian mixture, 0 elsewhere).
     """
 
     @property
     def name(self) -> str: ...
 
     def truncated(self, beta: FloatArray, T: float) -> Query:
-        """The paper's f_T(∇q_i(β; β)), truncated at T as the paper says for this model."""
+        """The paper's f_T(∇q_i(β; β)) for this model."""
 
     def printed_sensitivity(self, T: float) -> float:
-        """ℓ∞ sensitivity of the sum as the paper prints it (2T in general)."""
+        """The ℓ∞ sensitivity of the sum, as the paper prints it."""
 
     def shift(self, beta: FloatArray) -> FloatArray:
-        """The part of the truncated gradient that no record influences."""
+        """The public part of the gradient."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class SymmetricMixture:
         return SupportQuery(label, self.weight, beta, support, beta[support], radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
-        """The count of |y_j| beyond the point where a coefficient signal/√s becomes as likely as a coefficient 0."""
+        """Rows with |y_j| beyond the point where a coefficient signal/√s becomes as likely as a coefficient 0."""
         theta = signal / math.sqrt(s) / self.sigma
         crossing = self.sigma * math.acosh(math.exp(min(theta**2 / 2, 300.0))) / theta
         return ExceedanceQuery(low=0.9 * crossing, high=1.1 * crossing)
@@ -172,8 +168,7 @@ class SymmetricRegression:
         return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
-        """The association of large |x_j| with large |y|: y² is larger in rows where the columns of the support are
-        large.
+        """The association of large |x_j| with large |y|, which columns with signal have.
 
         |x_j| is cut at its median, so a column without signal has the mean score 0 whatever g is.
         """
@@ -209,8 +204,11 @@ def _log_mixture(product: FloatArray, squares: FloatArray, variance: float) -> F
     return np.asarray(np.logaddexp(t, -t) - math.log(2) - squares / (2 * variance))
 
 
+Mixture = SymmetricMixture | SymmetricRegression
+Model = Mixture | MissingRegression
+
 #: The models by name; each is constructed from its noise level.
-MODELS: dict[str, Callable[[float], Any]] = {
+MODELS: dict[str, type[Model]] = {
     "symmetric-mixture": SymmetricMixture,
     "symmetric-regression": SymmetricRegression,
     "missing-regression": MissingRegression,

@@ -2,9 +2,8 @@
 
 Corrections (docs/errata.md): E1 and E2 in the models' weights; E4 below, where the true sensitivity replaces a smaller
 printed one. Where the printed noise does not satisfy (ε, δ) (E5, E6), the curator's account refuses the release;
-estimators refuse it before any data are read. The paper assumes one row per person; for up to m rows of a person, the
-printed sensitivity is multiplied by m, as the true one is. The two functions serve all three models and any other
-:class:`LatentModel`.
+estimators refuse it before any data are read. For up to m rows of a person the printed sensitivity is multiplied by m.
+The two functions serve all three models and any other :class:`LatentModel`.
 """
 
 from __future__ import annotations
@@ -27,17 +26,9 @@ from dpem.query import FloatArray
 
 
 def high_dimensional_em(
-    curator: Curator,
-    model: LatentModel,
-    start: FloatArray,
-    *,
-    epsilon: float,
-    delta: float,
-    s: int,
-    n_iter: int,
-    step: float,
-    T: float,
-) -> FloatArray:
+    curator: Curator, model: LatentModel, start: FloatArray, *, epsilon: float, delta: float, s: int, n_iter: int,
+    step: float, T: float,
+) -> FloatArray:  # fmt: skip
     """Algorithm 2 (and 3, 5, 6 for the three models): high-dimensional DP EM by noisy hard thresholding.
 
     for t = 0 … N₀−1:  β^{t+0.5} = β^t + η·f_T(∇Q_{n/N₀}(β^t; β^t));   β^{t+1} = NoisyHT(β^{t+0.5}, ŝ, λ, ε, δ)
@@ -55,16 +46,9 @@ def high_dimensional_em(
 
 
 def low_dimensional_em(
-    curator: Curator,
-    model: LatentModel,
-    start: FloatArray,
-    *,
-    epsilon: float,
-    delta: float,
-    n_iter: int,
-    step: float,
-    T: float,
-) -> FloatArray:
+    curator: Curator, model: LatentModel, start: FloatArray, *, epsilon: float, delta: float, n_iter: int,
+    step: float, T: float,
+) -> FloatArray:  # fmt: skip
     """Algorithm 4 (and 7, 8 for the regressions): low-dimensional DP EM by the Gaussian mechanism.
 
     for t = 0 … N₀−1:  β^{t+1} = β^t + η·f_T(∇Q_{n/N₀}(β^t; β^t)) + W_t,   W_t ~ N(0, 2η²d·λ²·log(1.25/δ)/ε²)
@@ -110,33 +94,26 @@ class PublishedEM(PaperStep):
     T: float
 
     @property
-    def em_steps(self) -> int:
+    def em_steps(self) -> int:  # type: ignore[override]
         return self.n_iter
 
     def describe(self) -> str:
         return f"published: N0 = {self.n_iter} batches, T = {self.T:.3g}, step {self.step:g}"
 
     def run(self, curator: Curator, model: LatentModel, state: PaperState) -> PaperState:
-        common: dict[str, Any] = {
-            "epsilon": self.epsilon, "delta": self.delta, "n_iter": self.n_iter, "step": self.step, "T": self.T,
-        }  # fmt: skip
+        settings: dict[str, Any] = {**vars(self)}
+        del settings["rho"], settings["s"]
         if self.s is None:
-            return PaperState(low_dimensional_em(curator, model, state.beta, **common), state.support)
-        beta = high_dimensional_em(curator, model, state.beta, s=self.s, **common)
+            return PaperState(low_dimensional_em(curator, model, state.beta, **settings), state.support)
+        beta = high_dimensional_em(curator, model, state.beta, s=self.s, **settings)
         return PaperState(beta, np.flatnonzero(beta))
 
 
 def published_plan(
-    problem: Problem,
-    epsilon: float,
-    delta: float,
-    sparsity: int | None,
-    *,
-    n_iter: int | None = None,
-    step: float | None = None,
-    T: float | None = None,
-) -> Plan:
-    """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the values given.
+    problem: Problem, epsilon: float, delta: float, sparsity: int | None, *, n_iter: int | None = None,
+    step: float | None = None, T: float | None = None,
+) -> Plan:  # fmt: skip
+    """The paper's own prescription: N₀ ≈ log n, T ≈ √log n, and η = 0.5 as in its experiments; or the arguments.
 
     >>> from dpem.paper.models import SymmetricMixture
     >>> published_plan(Problem(SymmetricMixture(0.5), 4000, 9, 3, 1.0), 0.5, 1e-4, 3).steps[0].n_iter

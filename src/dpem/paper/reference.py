@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpem.fitting.plan import Plan
+from dpem.paper.models import Model
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.planning.settings import Pipeline, Settings
-from dpem.paper.steps import ImprovedModel, PaperState, PaperStep, Screen, Start
+from dpem.paper.steps import PaperState, PaperStep, Screen, Start
 from dpem.privacy import Curator, Price
 from dpem.query import FloatArray
 
 
 def gradient_em(
-    curator: Curator, model: ImprovedModel, start: FloatArray, *, s: int | None, n_iter: int, step: float
+    curator: Curator, model: Model, start: FloatArray, *, s: int | None, n_iter: int, step: float
 ) -> FloatArray:
     """β ← H_s(β + η·∇Q_n(β; β)), n_iter full passes (Balakrishnan et al. 2017; Wang et al. 2015)."""
     beta = start
@@ -52,17 +53,15 @@ class ReferenceEM(PaperStep):
     step: float
 
     @property
-    def em_steps(self) -> int:
+    def em_steps(self) -> int:  # type: ignore[override]
         return self.n_iter
 
-    @property
-    def passes(self) -> int:  # type: ignore[override]
-        return self.n_iter
+    passes = em_steps
 
     def describe(self) -> str:
         return f"reference: {self.n_iter} steps without noise: not private"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
+    def run(self, curator: Curator, model: Model, state: PaperState) -> PaperState:
         beta = gradient_em(curator, model, state.beta, s=self.s, n_iter=self.n_iter, step=self.step)
         return PaperState(beta, np.flatnonzero(beta) if self.s else state.support)
 
@@ -71,10 +70,7 @@ def reference_plan(
     problem: Problem, delta: float, sparsity: int | None, *, n_iter: int | None = None, step: float | None = None
 ) -> Plan:
     """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
-    p = problem
-    starting: tuple[Screen | Start, ...] = ()
-    if p.private_start:
-        private = Pipeline(p).steps(Settings(start_radius=4.0), rho=1.0)
-        starting = tuple(replace(part, rho=math.inf) for part in private if isinstance(part, Screen | Start))
+    p, private = problem, Pipeline(problem).steps(Settings(start_radius=4.0), rho=1.0)
+    start = [replace(step, rho=math.inf) for step in private if isinstance(step, Screen | Start)]
     em = ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step)
-    return Plan(p.model.name, p.n, p.d, math.inf, delta, p.rows_per_person, (*starting, em), Price(math.inf))
+    return Plan(p.model.name, p.n, p.d, math.inf, delta, p.rows_per_person, (*start, em), Price(math.inf))

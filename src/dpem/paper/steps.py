@@ -1,20 +1,19 @@
-"""The steps of a fit. The improved method, which is not in the paper, has four kinds: screen, start, select, refine.
-Every step uses all rows, prices add, and everything between the steps is post-processing.
+"""The steps of the improved method, which is not in the paper: screen, start, select, refine, trim.
 
-A fit is a short tuple of steps, each a frozen record of its settings and its price, chosen before the data are read.
-``step.run(curator, model, state)`` sends one query and returns the new state.
+Each sends one query about all rows (trim: none); their prices add up.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from dpem.fitting import step
-from dpem.paper.queries import Clip, CoordinateQuery, ExceedanceQuery, IntArray, MomentQuery, SupportQuery, unpack
+from dpem.paper.models import Mixture, Model
+from dpem.paper.queries import Clip, IntArray, unpack
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
@@ -41,27 +40,7 @@ class PaperState(step.State):
 class PaperStep(step.Step):
     """A step of a fit that contains ``em_steps`` EM steps."""
 
-    @property
-    def em_steps(self) -> int:
-        return 0
-
-
-class ImprovedModel(Protocol):
-    """What the improved method needs of a model."""
-
-    def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery: ...
-
-    def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery: ...
-
-    def shift(self, beta: FloatArray) -> FloatArray: ...
-
-
-class StartModel(ImprovedModel, Protocol):
-    """What private starts need of a model: both mixtures have it."""
-
-    def screening(self, signal: float, s: int) -> ExceedanceQuery: ...
-
-    def moments(self, support: IntArray, radius: float, signal: float) -> MomentQuery: ...
+    em_steps: ClassVar[int] = 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +54,7 @@ class Screen(PaperStep):
     def describe(self) -> str:
         return f"screen: {self.k} coordinates"
 
-    def run(self, curator: Curator, model: StartModel, state: PaperState) -> PaperState:
+    def run(self, curator: Curator, model: Mixture, state: PaperState) -> PaperState:
         query = model.screening(self.signal, self.s)
         return PaperState(state.beta, np.sort(curator.select(query, self.k, self.rho)))
 
@@ -90,7 +69,7 @@ class Start(PaperStep):
     def describe(self) -> str:
         return f"start: second moments, norm clipped at {self.radius:.3g}"
 
-    def run(self, curator: Curator, model: StartModel, state: PaperState) -> PaperState:
+    def run(self, curator: Curator, model: Mixture, state: PaperState) -> PaperState:
         moments = curator.measure(model.moments(state.support, self.radius, self.signal), self.rho)
         _, vectors = np.linalg.eigh(unpack(moments, len(state.support)))
         top = vectors[:, -1]
@@ -114,7 +93,7 @@ class Select(PaperStep):
             clips += f", residuals at {self.clip.residual:.3g}"
         return f"select: {self.s} coordinates, {clips}"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
+    def run(self, curator: Curator, model: Model, state: PaperState) -> PaperState:
         beta = state.beta
         query = model.gradient(beta, self.clip)
         chosen = curator.select(query, self.s, self.rho, offset=beta + self.step * model.shift(beta), step=self.step)
@@ -135,7 +114,7 @@ class Refine(PaperStep):
     def describe(self) -> str:
         return f"refine: step {self.step:g}, norm clipped at {self.radius:.3g}"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
+    def run(self, curator: Curator, model: Model, state: PaperState) -> PaperState:
         query = model.on_support(state.beta, state.support, self.radius)
         beta = state.beta.copy()
         beta[state.support] += self.step * curator.measure(query, self.rho)
@@ -152,7 +131,7 @@ class Trim(PaperStep):
     def describe(self) -> str:
         return f"trim: coefficients up to {self.threshold:.3g}, which noise explains; free"
 
-    def run(self, curator: Curator, model: ImprovedModel, state: PaperState) -> PaperState:
+    def run(self, curator: Curator, model: Model, state: PaperState) -> PaperState:
         beta = np.where(np.abs(state.beta) > self.threshold, state.beta, 0.0)
         return PaperState(beta, np.flatnonzero(beta))
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpem.paper.models import Mixture, Model
 from dpem.paper.reference import hard_threshold
-from dpem.paper.steps import ImprovedModel, PaperState, Start, StartModel
+from dpem.paper.steps import PaperState, Start
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
 
 def clipped_gradient_em(
     curator: Curator,
-    model: ImprovedModel,
+    model: Model,
     start: FloatArray,
     *,
     rho: float,
@@ -55,7 +56,7 @@ def clipped_gradient_em(
     return beta
 
 
-def spectral(curator: Curator, model: StartModel, *, rho: float, radius: float, signal: float) -> FloatArray:
+def spectral(curator: Curator, model: Mixture, *, rho: float, radius: float, signal: float) -> FloatArray:
     """The top eigenvector of the noisy second moments of all d columns, with the assumed length ``signal``. No start.
 
     *Lemma.* ρ-zCDP. *Proof.* One Gaussian release at price ρ (:class:`~dpem.paper.queries.MomentQuery` states how

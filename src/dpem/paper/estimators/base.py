@@ -1,4 +1,4 @@
-"""The base class of the paper's three estimators: constructor, plan, fit, fitted attributes."""
+"""The base class of the paper's three estimators: constructor, fit, fitted attributes, methods for new rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpem.fitting.results import FittedModel
 from dpem.fitting.sequence import all_at_once, keeps_arguments
 from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, run_steps
-from dpem.fitting.summary import Estimates, Extra, FitSummary
+from dpem.fitting.summary import FitSummary
 from dpem.paper.estimators import summary
 from dpem.paper.estimators.planning import PlannedEM
 from dpem.paper.models import MODELS
@@ -82,21 +82,18 @@ class PrivateEM(PlannedEM, FittedModel):
 
     @all_at_once
     def _fit(self, X: object, y: object) -> Self:
-        """Validate, plan, charge, query: a refusal charges nothing, and no query is sent before the charge."""
-        source, fit_plan = self._opened(self, X, y)
-        self._warn_of(fit_plan, stacklevel=4)
-        start, noise = self._start(fit_plan.d), self._noise(stacklevel=5)
+        source, charged = self._opened(self, X, y)
+        self._warn_of(charged, stacklevel=4)
+        start, noise = PaperState.at(self._start(charged.d), charged.d), self._noise(stacklevel=5)
 
         def run(curator: Curator) -> tuple[Plan, Parameters]:
-            final_plan, sigma = fit_plan, self.sigma
-            if sigma is None:
-                final_plan, sigma = self._plan_with_sigma(curator, fit_plan)
-            expect(final_plan.n * final_plan.passes)
-            state = run_steps(curator, self._model(sigma), final_plan.steps, PaperState.at(start, final_plan.d))
-            return final_plan, Parameters(state.support, state.beta[state.support], float(sigma))
+            plan, sigma = (charged, self.sigma) if self.sigma is not None else self._plan_with_sigma(curator, charged)
+            expect(plan.n * plan.passes)
+            state = run_steps(curator, self._model(sigma), plan.steps, start)
+            return plan, Parameters(state.support, state.beta[state.support], float(sigma))
 
-        (final_plan, theta), guarantee, charge = self._spend(source, fit_plan, noise, run)
-        self._set_fitted(State(theta), final_plan, guarantee)
+        (plan, theta), guarantee, charge = self._spend(source, charged, noise, run)
+        self._set_fitted(State(theta), plan, guarantee)
         name_model(charge, self)
         return self
 
@@ -105,8 +102,8 @@ class PrivateEM(PlannedEM, FittedModel):
         theta, d = state.theta, self.n_features_in_
         most = arguments.sparsity(self.sparsity, self.max_sparsity, d)[0] or d
         self._start(d)
-        inside = theta.support.ndim == 1 and bool((np.diff(theta.support, prepend=-1, append=d) > 0).all())
-        if not inside or not theta.support.shape == theta.values.shape or len(theta.support) > most:
+        in_order = theta.support.ndim == 1 and bool((np.diff(theta.support, prepend=-1, append=d) > 0).all())
+        if not in_order or not theta.support.shape == theta.values.shape or len(theta.support) > most:
             raise ValueError("fitted.theta.support must name columns in order, at most as many as parameters.sparsity")
         if not theta.sigma > 0 or self.sigma not in (None, theta.sigma):
             raise ValueError("fitted.theta.sigma does not agree with parameters.sigma")
@@ -125,8 +122,7 @@ class PrivateEM(PlannedEM, FittedModel):
 
     @property
     def _spends_in_full(self) -> bool:  # type: ignore[override]
-        """The paper's printed noise costs less."""
-        return bool(self.method != "published")
+        return bool(self.method != "published")  # the paper's printed noise costs less
 
     def _opened(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
         """The table, whose columns ``owner`` learns, and the plan; raises whatever the fit would refuse."""
@@ -167,11 +163,7 @@ class PrivateEM(PlannedEM, FittedModel):
         """The log-density of each row, or of its response given the observed entries of the row."""
         return self._each(partial(self._model().log_likelihood, self.coef_), X, y if self._needs_y else None)
 
-    def _estimates(self) -> Estimates | None:
-        return summary.estimates(self)
-
-    def _extra(self) -> Extra | None:
-        return summary.components(self)
+    _estimates, _extra = summary.estimates, summary.components
 
     def _fit_summary(self) -> FitSummary:
         s, d = len(self.support_), self.n_features_in_
@@ -183,7 +175,7 @@ class TwoComponents(PrivateEM):
     """The part that both mixtures share."""
 
     def predict_proba(self, X: object, y: object = None) -> FloatArray:
-        """The E-step: the probability of components 0 and 1 for each row and its response; 1/2 each without one."""
+        """The E-step: the probabilities of components 0 and 1, given the row and its response; 1/2 without one."""
         check_is_fitted(self)
         if self._needs_y and y is None:
             return np.full((len(self._each(np.asarray, X)), 2), 0.5)

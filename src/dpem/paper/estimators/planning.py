@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
@@ -92,8 +91,7 @@ class PlannedEM(PrivateFit):
 
     @classmethod
     def _name(cls) -> str:
-        """The model's name, also of a user's subclass."""
-        return cls._model_name
+        return cls._model_name  # also of a user's subclass
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the table is."""
@@ -143,31 +141,26 @@ class PlannedEM(PrivateFit):
             needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
             if n < needed:
                 raise ArgumentError("sigma", f"must be given: estimating it takes about {needed} rows, there are {n}.")
-        fit_plan = self._plan(n, d, arguments.in_range(float(self.signal) / 2), spent=rho)
+        plan = self._plan(n, d, arguments.in_range(float(self.signal) / 2), spent=rho)
         note = " Without sigma the fit first spends a twentieth of its price on estimating it, and then plans anew."
-        prediction = fit_plan.prediction and replace(fit_plan.prediction, assumed=fit_plan.prediction.assumed + note)
-        return replace(fit_plan, price=price, prediction=prediction)
+        prediction = plan.prediction and replace(plan.prediction, assumed=plan.prediction.assumed + note)
+        return replace(plan, price=price, prediction=prediction)
 
     def _plan_with_sigma(self, curator: Curator, charged: Plan) -> tuple[Plan, float]:
-        """The plan for the rest of the price, and σ, estimated at its share of it."""
+        """σ, estimated at its share of the price, and the plan for the rest."""
         rho = SIGMA_SHARE * charged.price.rho
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
-        new_plan = self._plan(charged.n, charged.d, sigma, spent=rho)
-        if not new_plan.feasible:
-            self._warn_of(replace(new_plan, remarks=()), stacklevel=5)
-        return new_plan, sigma
+        plan = self._plan(charged.n, charged.d, sigma, spent=rho)
+        self._warn_of(replace(plan, remarks=()), stacklevel=5)
+        return plan, sigma
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
         """The plan from public numbers: the sizes, the constructor's arguments and a σ that is known or released."""
         epsilon, delta, signal = float(self.epsilon), float(self.delta), float(self.signal)
         sparsity, auto = arguments.sparsity(self.sparsity, self.max_sparsity, d)
         problem = Problem(
-            MODELS[self._name()](sigma),
-            n,
-            d,
-            sparsity or d,
-            signal,
+            *(MODELS[self._name()](sigma), n, d, sparsity or d, signal),
             missing=ASSUMED_MISSING if self._missing else 0.0,
             start_distance=None if self.start is None else START_DISTANCE * signal,
             rows_per_person=arguments.rows_per_person(self.rows_per_person, n),
@@ -175,23 +168,42 @@ class PlannedEM(PrivateFit):
         if auto and (math.isinf(epsilon) or self.method == "published"):
             improved = Argument("method", "improved")
             raise ArgumentError(Argument("sparsity", "auto"), "goes with a finite epsilon and ", improved, " only.")
-        given = {"n_iter": self.n_iter, "step": self.step_size}
         if math.isinf(epsilon):
-            fit_plan = reference_plan(problem, delta, sparsity, **given)
+            plan = reference_plan(problem, delta, sparsity, n_iter=self.n_iter, step=self.step_size)
         elif self.method == "published":
             if self.start is None and not self._missing:
                 why = ": the paper's algorithm begins close to the truth."
                 raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
-            fit_plan = published_plan(problem, epsilon, delta, sparsity, **given, T=self.clip)
+            options = {"n_iter": self.n_iter, "step": self.step_size, "T": self.clip}
+            plan = published_plan(problem, epsilon, delta, sparsity, **options)
         else:
             entry = None if self.clip is None else self.clip / self._entry_scale(sigma)
             settings = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
             fixed = tuple((setting, value) for setting, value in settings.items() if value is not None)
-            fit_plan = improved_plan(problem, epsilon, delta, fixed, auto, spent)
-        return replace(fit_plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
+            plan = improved_plan(problem, epsilon, delta, fixed, auto, spent)
+        return replace(plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:
-        return start_vector(self.start, d, arguments.positive("signal", self.signal), zero_allowed=self._missing)
+        """The start as a vector, or None; "equal" is signal/√d everywhere."""
+        start, signal = self.start, arguments.positive("signal", self.signal)
+        if start is None:
+            return None
+        if isinstance(start, str):
+            arguments.one_of("start", start, ("equal",))
+            return np.full(d, signal / math.sqrt(d))
+        try:
+            vector = np.array(start, dtype=float)
+        except (TypeError, ValueError):
+            raise ArgumentError("start", 'must be a vector of numbers, "equal" or None.') from None
+        if vector.shape != (d,):
+            reason = f"must be a vector of length {d}, one entry per column; got shape {vector.shape}."
+            raise ArgumentError("start", reason)
+        if not np.isfinite(vector).all():
+            raise ArgumentError("start", "must hold finite numbers only.")
+        if not self._missing and not vector.any():
+            reason = "must not be zero: the mixture's gradient vanishes there and no step would leave it."
+            raise ArgumentError("start", reason)
+        return vector
 
     def _settings(self) -> dict[str, object]:
         start = self.start if self.start is None or isinstance(self.start, str) else "a vector"
@@ -201,25 +213,3 @@ class PlannedEM(PrivateFit):
     def _entry_scale(self, sigma: float) -> float:
         """The unit in which plans state the clip of an entry."""
         return 1.0
-
-
-def start_vector(start: ArrayLike | str | None, d: int, signal: float, *, zero_allowed: bool) -> FloatArray | None:
-    """The start as a vector, or None; "equal" is signal/√d everywhere."""
-    if start is None:
-        return None
-    if isinstance(start, str):
-        arguments.one_of("start", start, ("equal",))
-        return np.full(d, signal / math.sqrt(d))
-    try:
-        vector = np.array(start, dtype=float)
-    except (TypeError, ValueError):
-        raise ArgumentError("start", 'must be a vector of numbers, "equal" or None.') from None
-    if vector.shape != (d,):
-        raise ArgumentError("start", f"must be a vector of length {d}, one entry per column; got shape {vector.shape}.")
-    if not np.isfinite(vector).all():
-        raise ArgumentError("start", "must hold finite numbers only.")
-    if not zero_allowed and not vector.any():
-        raise ArgumentError(
-            "start", "must not be zero: the mixture's gradient vanishes there and no step would leave it."
-        )
-    return vector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +15,8 @@ from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan, Prediction
-from dpem.paper.models import MODELS, MissingRegression, SymmetricMixture
+from dpem.paper.missing_regression import MissingRegression
+from dpem.paper.models import MODELS, SymmetricMixture
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.planning.settings import Pipeline, choose, estimate, rough_error
 from dpem.paper.steps import Refine, Select, Start, Step, Trim
@@ -153,27 +155,19 @@ def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) ->
         trial = _narrowed(replace(pipeline, problem=problem))
         return rough_error(trial, trial.first(), rho) <= USEFUL * problem.signal
 
-    def smallest(works: Callable[[float], bool]) -> float | None:
-        """The smallest factor 2^(i/2), i ≤ 24, at which it works, by bisection."""
-        low, high = 0, 24
-        if not works(2.0 ** (high / 2)):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if works(2.0 ** (middle / 2)) else (middle, high)
-        return float(2.0 ** (high / 2))
+    def smallest(works: Callable[[float], bool]) -> float:
+        """The smallest of the factors at which it works, by bisection; infinite if it is none."""
+        factors = [2.0 ** (i / 2) for i in range(1, 25)]
+        first = bisect_left(factors, True, key=works)
+        return factors[first] if first < len(factors) else math.inf
 
     p = pipeline.problem
-    more_rows = smallest(lambda factor: useful(replace(p, n=round(p.n * factor)), epsilon))
-    more_epsilon = smallest(lambda factor: useful(p, epsilon * factor))
-    parts = []
-    if more_rows is not None:
-        parts.append(f"about n = {float(f'{p.n * more_rows:.2g}'):,.0f}")
-    if more_epsilon is not None:
-        parts.append(f"about epsilon = {epsilon * more_epsilon:.2g}")
-    if not parts:
-        return "more rows or a larger epsilon alone would not help"
-    return f"a useful fit would take {' or '.join(parts)}"
+    rows = p.n * smallest(lambda factor: useful(replace(p, n=round(p.n * factor)), epsilon))
+    larger_epsilon = epsilon * smallest(lambda factor: useful(p, epsilon * factor))
+    parts = [f"about n = {float(f'{rows:.2g}'):,.0f}"] if math.isfinite(rows) else []
+    parts += [f"about epsilon = {larger_epsilon:.2g}"] if math.isfinite(larger_epsilon) else []
+    needed = " or ".join(parts)
+    return f"a useful fit would take {needed}" if parts else "more rows or a larger epsilon alone would not help"
 
 
 def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:

@@ -12,27 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.rehearsal import SimulatedCurator
-from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.missing_regression import MissingRegression
+from dpem.paper.models import Model, SymmetricMixture, SymmetricRegression
 from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
 from dpem.paper.steps import PaperState, Step
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query
 
-Model = SymmetricMixture | SymmetricRegression | MissingRegression
-
 #: Null columns that are simulated; of the others only scores are drawn.
-BUILT = 12
+NULL_COLUMNS = 12
 #: Rows that are simulated; for longer tables the predicted error is corrected. A private start of the regressions
 #: depends on sampling error, so it gets more rows, and the final estimate more still.
 ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
-#: Entries of simulated tables in the cache: 64 MB, and as much for clipped copies.
-CACHED = 2**24
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Problem:
 
     @property
     def private_start(self) -> bool:
-        """Whether a fit must find its starting value; missing covariates have none to find: EM starts at 0."""
+        """Whether a fit estimates its starting value; with missing covariates EM starts at 0."""
         return self.start_distance is None and not isinstance(self.model, MissingRegression)
 
     @property
@@ -73,13 +71,13 @@ class Problem:
         return np.float32 if fine else np.float64
 
     @property
-    def built(self) -> int:
-        """The number of simulated null columns."""
-        return min(self.d - self.s, BUILT)
+    def width(self) -> int:
+        """The number of simulated columns: those with signal and some null columns."""
+        return min(self.d, self.s + NULL_COLUMNS)
 
     def tables(self, size: int, least: int, most: int) -> int:
         """The number of simulated tables that have ``size`` entries in all, between ``least`` and ``most``."""
-        return max(least, min(most, size // (self.rows * (self.s + self.built) + 4 * self.d)))
+        return max(least, min(most, size // (self.rows * self.width + 4 * self.d)))
 
 
 @dataclass(frozen=True)
@@ -99,10 +97,9 @@ class Rehearsal:
 
     def __init__(self, problem: Problem, seed: int, departure: Departure = AS_ASSUMED) -> None:
         self.problem = problem
-        self._seed = seed
-        self._states: dict[tuple[Step, ...], PaperState] = {}
-        self._curators: dict[int, RehearsalCurator] = {}
-        self.beta, self._source, self.start = _simulated(problem, seed, departure)
+        self.beta, rows, self.start = _simulated(problem, seed, departure)
+        self._curator = cache(lambda position: RehearsalCurator(rows, problem, seed + 3 * position))
+        self._states: dict[tuple[Step, ...], PaperState] = {(): PaperState.at(self.start, len(self.beta))}
 
     def error(self, steps: Sequence[Step]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
@@ -114,14 +111,8 @@ class Rehearsal:
 
     def _after(self, steps: tuple[Step, ...]) -> PaperState:
         """The state after these steps, cached; a step's noise depends on its position alone."""
-        if not steps:
-            beta = np.zeros_like(self.beta) if self.start is None else self.start
-            return PaperState(beta, np.arange(len(beta)))
         if steps not in self._states:
-            before = self._after(steps[:-1])
-            if len(steps) not in self._curators:
-                self._curators[len(steps)] = RehearsalCurator(self._source, self.problem, self._seed + 3 * len(steps))
-            curator = self._curators[len(steps)]
+            before, curator = self._after(steps[:-1]), self._curator(len(steps))
             self._states[steps] = steps[-1].run(curator, self.problem.model, before)  # type: ignore[arg-type]
         return self._states[steps]
 
@@ -131,25 +122,12 @@ def rehearsals(problem: Problem, count: int, seed: int, departure: Departure = A
     return [Rehearsal(problem, seed + 10 * i, departure) for i in range(count)]
 
 
-#: The true coefficients, rows that follow them, and the starting value (None: a private start).
-Simulation = tuple[FloatArray, SimulatedRows, FloatArray | None]
-_cache: dict[tuple[Problem, int, Departure], Simulation] = {}
-
-
-def _simulated(problem: Problem, seed: int, departure: Departure) -> Simulation:
-    """The cached simulation, which depends on no price: plans at several ε share the rows."""
-    key = (problem, seed, departure)
-    if (simulation := _cache.get(key)) is None:
-        simulation = _simulate(problem, seed, departure)
-        if sum(rows.entries for _, rows, _ in list(_cache.values())) + simulation[1].entries > CACHED:
-            _cache.clear()
-        _cache[key] = simulation
-    return simulation
-
-
-def _simulate(problem: Problem, seed: int, departure: Departure) -> Simulation:
+def _simulated(
+    problem: Problem, seed: int, departure: Departure
+) -> tuple[FloatArray, SimulatedRows, FloatArray | None]:
+    """True coefficients, rows that follow them, and the starting value (None: a private start)."""
     rng = np.random.default_rng(seed)
-    width = problem.s + problem.built
+    width = problem.width
     beta = np.zeros(width)
     beta[: problem.s] = 1 / np.arange(1, problem.s + 1) if departure.decay else 1.0
     beta *= departure.signal * problem.signal / np.linalg.norm(beta)
@@ -179,18 +157,17 @@ class RehearsalCurator(SimulatedCurator):
         super().__init__(source, problem.n, seed, problem.rows_per_person)
         self._problem = problem
         self._noise = SameNoise(seed + 1)
-        self._unbuilt = SameNoise(seed + 2)
+        self._scores = SameNoise(seed + 2)
 
     def select(
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
         mean = self._mean(query)
         v = np.abs(offset + step * mean)
-        null = mean[self._problem.s :]
-        simulated = self._problem.s + self._problem.built
+        null, simulated = mean[self._problem.s :], self._problem.width
         if self._problem.d > simulated:
             spread = null.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
-            others = null.mean() + spread * self._unbuilt.normal(self._problem.d - simulated)
+            others = null.mean() + spread * self._scores.normal(self._problem.d - simulated)
             v = np.concatenate([v, np.abs(step * others)])
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         chosen = mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), 0.0)

@@ -1,4 +1,4 @@
-"""Dimensionless settings of the improved method: the steps of a fit at given settings, and the search for the best.
+"""Dimensionless settings of the improved method: the steps of a fit at some settings, and the search for the best.
 
 A setting is a multiple of a scale of the model (σ√s for a contribution on a support, the residual's standard deviation,
 …), so that one starting point and one small grid serve problems of every size. Coordinate descent on common simulated
@@ -7,13 +7,15 @@ tables chooses the settings; the error is then estimated on new tables.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpem.paper.models import MissingRegression, SymmetricMixture
+from dpem.paper.missing_regression import MissingRegression
+from dpem.paper.models import SymmetricMixture
 from dpem.paper.planning.rehearsal import Departure, Problem, Rehearsal, rehearsals
 from dpem.paper.queries import Clip
 from dpem.paper.steps import Refine, Screen, Select, Start, Step
@@ -134,7 +136,7 @@ class Pipeline:
         return np.geomspace(math.hypot(sigma, self._distance()), last, count + 1)[:count] * root
 
     def _distance(self) -> float:
-        """How far the start of the gradient steps is assumed to be from the truth."""
+        """The assumed distance of the start of the gradient steps from the truth."""
         p = self.problem
         if isinstance(p.model, MissingRegression):
             return p.signal
@@ -143,8 +145,7 @@ class Pipeline:
 
 #: Entries that each of the two stages may simulate: larger tables are fewer.
 SEARCH_SIZE, CHECK_SIZE = 700_000, 1_600_000
-SWEEPS = 2
-#: Tables longer than this get one sweep only.
+#: Tables longer than this get one sweep instead of two.
 LONG = 10_000
 #: Settings are compared at this fraction of ρ, since a selection should succeed with a margin.
 MARGIN = 0.8
@@ -168,8 +169,9 @@ class Comparison:
     def __init__(self, pipeline: Pipeline, rho: float, first: Settings, count: int, seed: int) -> None:
         self._pipeline, self._rho = pipeline, rho
         groups = [(1.0, rehearsals(pipeline.problem, count, seed))]
+        each = max(1, count // len(DEPARTURES))
         for t, departure in enumerate(DEPARTURES, start=1):
-            group = rehearsals(pipeline.problem, max(1, count // len(DEPARTURES)), seed + 10_000 * t, departure)
+            group = rehearsals(pipeline.problem, each, seed + 10_000 * t, departure)
             groups.append((WEIGHT_OF_DEPARTURES / len(DEPARTURES), group))
         steps = pipeline.steps(first, rho)
         self._tables: list[tuple[Rehearsal, float]] = []
@@ -198,7 +200,7 @@ def choose(pipeline: Pipeline, rho: float) -> Settings:
     """
     settings, problem = pipeline.first(), pipeline.problem
     comparison = Comparison(pipeline, MARGIN * rho, settings, problem.tables(SEARCH_SIZE, 2, 8), SEED)
-    settings = _descend(comparison, settings, pipeline.free(), SWEEPS if problem.rows <= LONG else 1)
+    settings = _descend(comparison, settings, pipeline.free(), 2 if problem.rows <= LONG else 1)
     if selecting := [name for name in pipeline.free() if name in SELECTING]:
         count = problem.tables(CHECK_SIZE, 4, 16)
         comparison = Comparison(pipeline, MARGIN * rho, settings, count, SEED + 1_000_000)
@@ -208,21 +210,20 @@ def choose(pipeline: Pipeline, rho: float) -> Settings:
 
 def _descend(comparison: Comparison, settings: Settings, names: Sequence[str], sweeps: int) -> Settings:
     for _ in range(sweeps):
-        before = comparison.best
-        for name in names:
-            for direction in (1, -1):
-                while True:
-                    grid = GRID[name]
-                    place = int(np.argmin(np.abs(np.array(grid) - getattr(settings, name)))) + direction
-                    if not 0 <= place < len(grid):
-                        break
-                    trial = replace(settings, **{name: grid[place]})  # type: ignore[arg-type]
-                    if not comparison.improves(trial):
-                        break
-                    settings = trial
-        if comparison.best == before:
+        before = settings
+        for name, direction in itertools.product(names, (1, -1)):
+            while (trial := _neighbour(settings, name, direction)) is not None and comparison.improves(trial):
+                settings = trial
+        if settings == before:
             break
     return settings
+
+
+def _neighbour(settings: Settings, name: str, direction: int) -> Settings | None:
+    """The settings with the next value of this one on its grid; None at the end of the grid."""
+    grid = GRID[name]
+    place = int(np.argmin(np.abs(np.array(grid) - getattr(settings, name)))) + direction
+    return replace(settings, **{name: grid[place]}) if 0 <= place < len(grid) else None  # type: ignore[arg-type]
 
 
 def estimate(pipeline: Pipeline, settings: Settings, rho: float) -> FloatArray:
@@ -244,5 +245,4 @@ def estimate(pipeline: Pipeline, settings: Settings, rho: float) -> FloatArray:
 def rough_error(pipeline: Pipeline, settings: Settings, rho: float) -> float:
     """Mean error on three tables: enough to distinguish a useful fit from a useless one."""
     steps = pipeline.steps(settings, rho)
-    few = rehearsals(pipeline.problem, 3, SEED + 3_000_000)
-    return float(np.mean([rehearsal.error(steps) for rehearsal in few]))
+    return float(np.mean([table.error(steps) for table in rehearsals(pipeline.problem, 3, SEED + 3_000_000)]))

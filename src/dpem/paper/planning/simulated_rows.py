@@ -1,14 +1,12 @@
 """Simulated rows of a rehearsal, and sums over them in a few matrix products.
 
-A search sends thousands of queries to a few short tables. Simulated rows need no protection (against entries that are
-not finite, or rounding), and answers are cached. The sums equal those of :mod:`dpem.paper.engine` up to rounding, but
-need no compilation.
+A search sends thousands of queries to a few short tables. Simulated rows need no protection against rounding or entries
+that are not finite. The sums equal those of :mod:`dpem.paper.engine` up to rounding, but need no compilation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -29,14 +27,8 @@ class SimulatedRows(ArraySource):
         self._missing = missing.astype(dtype) if missing.any() else None
         self._columns[missing] = 0.0
         super().__init__(self._columns.T, None if y is None else y.astype(dtype))
-        self._answers: dict[Hashable, FloatArray] = {}
-        self._clipped: tuple[float, NDArray[np.floating]] = (np.inf, self._columns)
+        self._exceedances: dict[ExceedanceQuery, FloatArray] = {}
         self._last_part: tuple[bytes, _Part] = (b"", _Part(self._columns[:0], None))
-
-    @property
-    def entries(self) -> int:
-        """The number of stored entries, marks of missing ones included."""
-        return self._columns.size * (1 if self._missing is None else 2)
 
     def total(self, query: Query) -> FloatArray:
         if isinstance(query, SupportQuery):
@@ -44,18 +36,13 @@ class SimulatedRows(ArraySource):
         if isinstance(query, CoordinateQuery):
             return self._coordinate(query)
         if isinstance(query, MomentQuery):
-            key: Hashable = (query.support.tobytes(), query.radius, query.response)
-        else:
-            assert isinstance(query, ExceedanceQuery)
-            key = query
-        if key not in self._answers:
-            self._answers[key] = self._before_beta(query)
-        return self._answers[key]
-
-    def _before_beta(self, query: MomentQuery | ExceedanceQuery) -> FloatArray:
-        """Queries that do not depend on β: plans that differ in prices alone repeat them."""
-        if isinstance(query, MomentQuery):
             return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y), dtype=float)
+        assert isinstance(query, ExceedanceQuery)
+        if query not in self._exceedances:  # plans that differ in prices alone repeat it
+            self._exceedances[query] = self._exceedance(query)
+        return self._exceedances[query]
+
+    def _exceedance(self, query: ExceedanceQuery) -> FloatArray:
         floor, start, slope = query.line
         ramps = np.clip(floor + slope * (self._columns**2 - start), floor, 1.0)
         return np.asarray(ramps.sum(axis=1) if query.response is None else ramps @ query.response(self._y), dtype=float)
@@ -64,10 +51,7 @@ class SimulatedRows(ArraySource):
         """Σ clamp(a_i, ±residual)·Π_T(x_i), and clamp(c_i, −1, bracket)·β_j where an entry is missing."""
         support = np.flatnonzero(query.beta)
         a, c, _ = self._part(support).weights(query, query.beta[support].astype(self.dtype), self._y)
-        entry, clipped = self._clipped
-        if entry != query.entry:
-            clipped = np.clip(self._columns, -query.entry, query.entry)
-            self._clipped = query.entry, clipped
+        clipped = np.clip(self._columns, -query.entry, query.entry)
         total = clipped @ np.clip(a, -query.residual, query.residual)
         if self._missing is not None and len(support):
             total += query.beta * (self._missing @ np.clip(c, -1.0, query.bracket))
@@ -130,15 +114,14 @@ class _Part:
 
 
 class SameNoise(SeededNoise):
-    """The first draw of each length, used again for every query: plans are compared under the same noise."""
+    """The same draw of each length for every query: plans are compared under the same noise."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self._seed = seed
-        self._drawn: dict[tuple[str, int], FloatArray] = {}
+        self._draw = cache(lambda law, size: getattr(np.random.default_rng(seed), law)(size=size))
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
-        noisy = -(scores + self._first("gumbel", len(scores)))
+        noisy = -(scores + self._draw("gumbel", len(scores)))
         best = np.argpartition(noisy, k - 1)[:k]
         return best[np.argsort(noisy[best], kind="stable")]
 
@@ -147,9 +130,4 @@ class SameNoise(SeededNoise):
 
     def normal(self, size: int) -> FloatArray:
         """Standard normal numbers."""
-        return self._first("standard_normal", size)
-
-    def _first(self, law: str, size: int) -> FloatArray:
-        if (law, size) not in self._drawn:
-            self._drawn[law, size] = getattr(np.random.default_rng(self._seed), law)(size=size)
-        return self._drawn[law, size]
+        return np.asarray(self._draw("standard_normal", size))
