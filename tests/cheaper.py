@@ -23,7 +23,7 @@ def small_designs(patch: Any) -> None:
 def small_surrogate(patch: Any) -> None:
     """Gaussian mixtures are fitted to few surrogate rows, from few starts."""
     few = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "more": 1}
-    few |= {"sketch_components": 10, "margin_components": 10, "score_components": 20}
+    few |= {"margin_components": 10, "score_components": 20}
     for name, value in vars(replace(state.TUNING, **few)).items():
         patch.setitem(vars(state.TUNING), name, value)
     for name, value in {"restarts": 1}.items():

@@ -12,15 +12,16 @@ from sklearn.mixture import GaussianMixture as Reference
 
 from dpem.fitting.surrogate import (
     Block,
+    Converged,
     ScoreQuery,
     Surrogate,
+    SurrogateFit,
     best_of,
     em,
     error_roots,
     score_query,
     share_apart,
     share_moved,
-    share_unstable,
     whitener,
 )
 from dpem.fitting.surrogate.rows import Features, evidence_kappa, principal, tilt
@@ -252,10 +253,30 @@ def test_label_switching_is_no_other_grouping():
     x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
     own = Surrogate.of(x, np.ones(len(x)))
     other = Gaussians(at.weights, at.means[:, [1, 0, 2]], at.covariances)
+    assert share_apart(fam, own, at, at.reordered([1, 0])) == 0
+    assert share_apart(fam, own, at, other) > 0.05
+
+
+def test_a_fit_is_unstable_by_noise_or_by_a_solution_that_is_as_likely():
+    x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
+    own = Surrogate.of(x, np.ones(len(x)))
     query = score_query(SCHEMA, fam, at, x, own.weights, np.random.default_rng(1))
-    assert share_unstable(query, own, [at.reordered([1, 0])], 0.0) == 0
-    assert share_unstable(query, own, [other], 0.0) == share_apart(fam, own, at, other) > 0.05
-    assert share_unstable(query, own, [], 0.3) == share_moved(query, x, own.weights, 0.3) > 0.01
+    best = em(fam, at, fam.expectation(x, own.weights))
+    poor = Converged(Gaussians(at.weights, at.means[:, [1, 0, 2]], at.covariances), 0.0, True)  # far less likely
+    fit = SurrogateFit(fam, own, (best, poor), query=replace(query, theta=best.theta))
+    assert fit.share_unstable(1000, 1.0, 2.5) == 0
+    assert fit.share_unstable(1000, 1.0, 1e6) == share_apart(fam, own, best.theta, poor.theta) > 0.05
+    noisy = replace(fit, noises=(0.3,))
+    assert noisy.share_unstable(10**12, 1.0, 0.0) == pytest.approx(share_moved(fit.query, x, own.weights, 0.3))
+
+
+def test_the_error_of_a_mean_is_that_of_the_answers():
+    """With a weak prior the mean of an answered feature is known to within the answer's noise."""
+    x, query, noise = drawn("full", 4000), FirstTwo(), 0.002
+    asked = query.each(xp, x).mean(axis=0) + 0.01
+    tilted = Surrogate.of(x, np.ones(len(x)), [Block(1.0, 1.0)]).add(query, asked, noise)
+    assert tilted.error_of_mean(query.each(xp, x)[:, 0]) == pytest.approx(noise, rel=0.02)
+    assert tilted.error_of_mean(np.ones(len(x))) < 1e-9
 
 
 def test_a_random_start_has_to_gain_more_than_the_margin():

@@ -216,7 +216,7 @@ def test_all_kinds_of_rows_give_the_same_fit():
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch, request):
     monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1))
-    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0, "sketch_components": 10}
+    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0}
     small |= {"margin_components": 10, "score_components": 20, "more": 1}  # post-processing: the same for all tables
     for name, value in small.items():
         before = getattr(TUNING, name)

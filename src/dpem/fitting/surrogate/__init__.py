@@ -6,17 +6,22 @@ the real rows for the score there (:class:`ScoreQuery`). All of it but the queri
 """
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of, em, exact
-from dpem.fitting.surrogate.errors import error_roots, error_units, share_apart, share_moved, share_unstable
+from dpem.fitting.surrogate.errors import error_roots, error_units, share_apart, share_moved
+from dpem.fitting.surrogate.fit import ScoreStep, SurrogateFit, SurrogateModel
 from dpem.fitting.surrogate.rows import Answer, Block, Surrogate, combined_noise
-from dpem.fitting.surrogate.scores import ScoreQuery, information, score_query, whitener
+from dpem.fitting.surrogate.scores import NOT_CLIPPED, ScoreQuery, information, score_query, whitener
 
 __all__ = [
+    "NOT_CLIPPED",
     "Answer",
     "Block",
     "Converged",
     "Family",
     "ScoreQuery",
+    "ScoreStep",
     "Surrogate",
+    "SurrogateFit",
+    "SurrogateModel",
     "best_of",
     "combined_noise",
     "em",
@@ -27,6 +32,5 @@ __all__ = [
     "score_query",
     "share_apart",
     "share_moved",
-    "share_unstable",
     "whitener",
 ]

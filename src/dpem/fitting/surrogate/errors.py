@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -80,14 +80,6 @@ def error_units(
     steps = 1e-4 * np.eye(len(W))
     slopes = [(values(family.moved(theta, step)) - values(family.moved(theta, -step))) / 2e-4 for step in steps]
     return np.array([np.linalg.norm(root.T @ slopes, axis=0) for root in roots])
-
-
-def share_unstable(query: ScoreQuery, surrogate: Surrogate, others: Iterable[Theta], scale: float) -> float:
-    """The largest share of weight that errors of that scale, or one of the other solutions, put into another component
-    than the solution θ of the query does.
-    """
-    shares = [share_apart(query.family, surrogate, query.theta, other) for other in others]
-    return max([share_moved(query, surrogate.x, surrogate.weights, scale), *shares])
 
 
 def share_moved(query: ScoreQuery, x: FloatArray, weights: FloatArray, scale: float, repeats: int = 10) -> float:

@@ -56,14 +56,13 @@ class Features(NamedTuple):
 @dataclass(frozen=True)
 class Block:
     """Answers that share one κ, between ``low`` and ``high``; more than ``components`` features are reduced to so many
-    principal ones. ``single``: features are held in single precision, far below the noise.
+    principal ones.
     """
 
     low: float
     high: float
     components: int = 300
     answers: tuple[Answer, ...] = ()
-    single: bool = False
 
     def features(self, x: FloatArray, base: FloatArray) -> Features:
         found = Features(np.zeros((len(x), 0)), np.zeros(0))
@@ -74,20 +73,27 @@ class Block:
     def extended(self, known: Features, answer: Answer, x: FloatArray, base: FloatArray) -> Features:
         """The features with those of one more answer. Where there are many they are reduced."""
         each = np.asarray(answer.query.each(numpy_api, x))
-        own = np.empty(each.shape, np.float32 if self.single else float)
-        np.divide(each, answer.noise, out=own, casting="same_kind")
-        rows = np.hstack([known.rows, own]) if known.rows.size else own
+        rows = np.hstack([known.rows, each / answer.noise])
         found = Features(rows, np.concatenate([known.answer, answer.mean / answer.noise]))
         if rows.shape[1] > 2 * self.components:
             found, _ = principal(found, base, self.components)
         return found
 
-    def tilted(self, base: FloatArray, features: Features) -> FloatArray:
+    def tilted(self, base: FloatArray, features: Features) -> Tilted:
         """The weights that agree with the answers."""
         if not self.answers:
-            return base
+            return Tilted(base, Features(np.zeros((len(base), 0)), np.zeros(0)), 1.0)
         features, variances = principal(features, base, self.components)
-        return tilt(base, features, evidence_kappa(features.answer, variances, self.low, self.high))[0]
+        kappa = evidence_kappa(features.answer, variances, self.low, self.high)
+        return Tilted(tilt(base, features, kappa)[0], features, kappa)
+
+
+class Tilted(NamedTuple):
+    """Tilted weights, and the features and κ that they were tilted with."""
+
+    weights: FloatArray
+    features: Features
+    kappa: float
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,32 @@ class Surrogate:
         return Surrogate.of(x, base, self.blocks)
 
     @cached_property
+    def tilted(self) -> Tilted:
+        return (self.blocks[-1] if self.blocks else Block(1.0, 1.0)).tilted(self.base, self.features)
+
+    @property
     def weights(self) -> FloatArray:
         """The tilted weights; they add up to 1."""
-        return self.blocks[-1].tilted(self.base, self.features) if self.blocks else self.base
+        return self.tilted.weights
+
+    @cached_property
+    def _errors_of_features(self) -> tuple[FloatArray, FloatArray]:
+        """The features, centred, and a root of the covariance of λ."""
+        weights, (rows, _), kappa = self.tilted
+        centred = rows - weights @ rows
+        values, axes = np.linalg.eigh(_gram(np.sqrt(weights)[:, None] * centred))
+        values = np.maximum(values, 1e-9)
+        return centred, np.asarray(axes / np.sqrt(values * (values + kappa)))
+
+    def error_of_mean(self, values: FloatArray) -> float:
+        """The standard deviation that the noise of the answers leaves to the weighted mean of some values of the rows.
+
+        *Lemma.* It is ‖(G(G + κI))^(−½)c‖, G the covariance of the features and c theirs with the values, to first
+        order. *Proof.* The features' mean moves by G·δλ and has unit noise, and with the prior of κ the log-density of
+        δλ is −½‖Gδλ‖² − ½κ·δλᵀGδλ; the mean of the values moves by c·δλ. ∎
+        """
+        centred, root = self._errors_of_features
+        return float(np.linalg.norm(root.T @ (centred.T @ (self.weights * values))))
 
     @property
     def log_evidence(self) -> float:
@@ -179,11 +208,11 @@ def principal(features: Features, weights: FloatArray, most: int) -> tuple[Featu
     components' variances. A rotation leaves independent unit noise what it is.
     """
     rows, answer = features
-    root = np.sqrt(weights)[:, None].astype(rows.dtype)
+    root = np.sqrt(weights)[:, None]
     if rows.shape[1] > 4 * most:
-        third = rows[::3] - weights.astype(rows.dtype) @ rows
+        third = rows[::3] - weights @ rows
         axes = randomized_svd(root[::3] * third, most + 20, n_iter=2, random_state=0)[2].T
-        rows, answer = np.asarray(rows @ axes, dtype=float), answer @ axes
+        rows, answer = rows @ axes, answer @ axes
     middle = weights @ rows
     centred = rows - middle
     variances, axes = np.linalg.eigh(_gram(root * centred))

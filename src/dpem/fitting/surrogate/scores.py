@@ -25,6 +25,10 @@ Theta = TypeVar("Theta")
 
 #: Rows that are drawn from θ at least, to see the information of the model's own rows.
 LEAST_DRAWN = 4000
+#: Added to the information before whitening.
+RIDGE = 0.002
+#: A radius that clips no row.
+NOT_CLIPPED = 1e9
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,10 @@ def information(scores: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(scores.T @ (weights[:, None] * scores))
 
 
-def whitener(information: FloatArray, ridge: float = 0.002) -> FloatArray:
+def whitener(information: FloatArray) -> FloatArray:
     """(J + ridge·I)^(−1/2), symmetric."""
     values, axes = np.linalg.eigh(information)
-    return np.asarray((axes * (np.maximum(values, 0.0) + ridge) ** -0.5) @ axes.T)
+    return np.asarray((axes * (np.maximum(values, 0.0) + RIDGE) ** -0.5) @ axes.T)
 
 
 def score_query(
@@ -86,14 +90,12 @@ def score_query(
     x: FloatArray,
     weights: FloatArray,
     rng: np.random.Generator,
-    *,
-    ridge: float = 0.002,
     levels: Sequence[float] = (0.9,),
     noise: float = 0.0,
 ) -> ScoreQuery:
     """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
-    θ, and clipped at that of the surrogate rows' quantiles at the ``levels`` that costs least. Public: nothing but
-    released numbers goes in.
+    θ, and clipped at one of the ``levels``, quantiles of the norms of the surrogate rows: the one that costs least.
+    Public: nothing but released numbers goes in.
 
     ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
     over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
@@ -103,7 +105,7 @@ def score_query(
     own = np.asarray(family.scores(numpy_api, theta, x))
     model = np.asarray(family.scores(numpy_api, theta, family.draw(theta, max(len(x), LEAST_DRAWN), rng)))
     even = np.full(len(model), 1 / len(model))
-    W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even), ridge)
+    W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even))
     norms = np.linalg.norm(own @ W, axis=1)
     size, scatter = float(weights @ norms**2), float(weights @ weights)
 

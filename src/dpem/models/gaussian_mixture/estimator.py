@@ -207,8 +207,8 @@ class DPGaussianMixture(PrivateEstimator):
             found.append(Diagnostic("missed-rows", "warning", words, advice))
         if theta.moved > TUNING.unstable:
             words = (
-                f"Components are not stable: noise twice as large as added, or a fit nearly as good, puts about "
-                f"{100 * theta.moved:.2g} % of the rows into other components."
+                f"Components are not stable: a second private fit may put about {100 * theta.moved:.2g} % of the rows "
+                "into other components."
             )
             advice = "Use fewer components, more rows or a larger epsilon, or report the density, not the components."
             found.append(Diagnostic("unstable-components", "warning", words, advice))

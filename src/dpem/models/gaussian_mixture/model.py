@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from dpem._validation import ArgumentError
-from dpem.fitting.model import Model, PredictedFit, Sizes
+from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
-from dpem.fitting.surrogate import combined_noise, error_units, share_unstable
+from dpem.fitting.surrogate import ScoreStep, SurrogateFit, SurrogateModel, error_units
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.gaussian_mixture.covariance_types import TYPES, CovarianceType
 from dpem.models.gaussian_mixture.family import inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Presence
 from dpem.models.gaussian_mixture.planning import EFFECT, Shares, predicted_fit, shares_of
-from dpem.models.gaussian_mixture.score_steps import ExactEM, MixtureCheck, ScoreStep
+from dpem.models.gaussian_mixture.score_steps import ExactEM, MixtureCheck
 from dpem.models.gaussian_mixture.sketch_fit import MOST
 from dpem.models.gaussian_mixture.start_steps import FindCentres, FindMargins, FindShape, FindSpreads, StartFromSketch
-from dpem.models.gaussian_mixture.state import TUNING, MixtureState
+from dpem.models.gaussian_mixture.state import TUNING, MixtureState, noise_gain, redrawn, restarts_for
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
@@ -66,7 +66,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class GaussianMixture(Model):
+class GaussianMixture(SurrogateModel):
     """K Gaussians with weights; ``n_components`` 0: their number is found too. ``proportions`` is the shape of a round
     component in unit coordinates: 1/half².
     """
@@ -75,6 +75,8 @@ class GaussianMixture(Model):
     kind: CovarianceType
     proportions: FloatArray = field(repr=False)
     effect = EFFECT
+    queries = TUNING.queries
+    levels = TUNING.levels
 
     def start(self) -> MixtureState:
         return MixtureState()
@@ -110,21 +112,32 @@ class GaussianMixture(Model):
         """The proportions of a round component's variances over the coordinates in use."""
         return self.proportions if state.chosen is None else self.proportions[state.chosen]
 
-    def parameters(self, state: MixtureState, n: int) -> Parameters:
+    def share_present(self, state: MixtureState) -> float:
+        return 1 - state.presence.empty
+
+    def refitted(self, state: MixtureState, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Gaussians]:
+        fit, surrogate, family = state.fit, state.fit.surrogate, state.fit.family
+        if surrogate.effective_share < TUNING.effective:
+            surrogate = redrawn(surrogate, family, state, rng)
+        solutions = surrogate.fit(
+            family,
+            [fit.theta],
+            restarts=restarts_for(family.count, TUNING.last_restarts if step.last else TUNING.restarts),
+            rng=rng,
+            margin=noise_gain(family.count, fit.noise),
+            kept=4 if step.last else 1,
+        )
+        return replace(fit, surrogate=surrogate, solutions=solutions)
+
+    def published(self, state: MixtureState, n: int) -> Parameters:
         """The record of a finished fit, the largest component first."""
         fit, presence = state.fit, state.presence
-        own, surrogate, family, query = fit.mixture, fit.surrogate, fit.family, fit.query
-        if query is None:
-            raise RuntimeError("no score has been asked for.")
-        noise = combined_noise(fit.noises) if fit.noises else 0.0
+        own, surrogate, family, query, noise = fit.theta, fit.surrogate, fit.family, fit.query, fit.noise
         order = np.argsort(-own.weights, kind="stable")
         scatter, base = (
             (float(surrogate.weights @ surrogate.weights), 1 / TUNING.score_kappa[1]) if noise else (0.0, 0.0)
         )
         errors = error_units(query, surrogate, lambda own: values(self.kind.name, own.reordered(order)), scatter, base)
-        near = [run.theta for run in fit.runs if run.log_likelihood >= fit.runs[0].log_likelihood - TUNING.near]
-        scale = TUNING.moving * math.hypot(noise, n**-0.5) if noise > 0 else 0.0
-        moved = share_unstable(query, surrogate, [*near, *fit.before], scale)
         first = own.reordered(order)
         floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
         return Parameters(
@@ -132,14 +145,14 @@ class GaussianMixture(Model):
             weights=first.weights,
             means=first.means,
             covariances=first.covariances,
-            path=fit.path,
+            path=state.path,
             seen=presence.seen,
             empty=presence.empty,
             errors=errors,
             noise=noise,
-            moved=moved,
+            moved=fit.share_unstable(n, TUNING.moving, TUNING.near),
             floored=floored.astype(float),
-            converged=bool(noise) or fit.runs[0].converged,
+            converged=bool(noise) or fit.solutions[0].converged,
         )
 
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:

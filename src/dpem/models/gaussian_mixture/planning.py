@@ -88,7 +88,7 @@ def moved_per_noise(kind: str, K: int, d: int, apart: float) -> float:
     family = GaussianFamily(K, covariance, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, even, rng, ridge=TUNING.ridge)
+    query = score_query(schema, family, mixture, rows, even, rng)
     share = max(share_moved(query, rows, even, NOISE), 0.5 / ROWS)
     return share / NOISE * query.radius / query.kept(rows, even)
 

@@ -1,6 +1,4 @@
-"""The steps after the start: score queries that the surrogate learns from, EM on the table where nothing is paid, and
-the fit check.
-"""
+"""EM on the table where nothing is paid, and the fit check."""
 
 from __future__ import annotations
 
@@ -11,76 +9,12 @@ from typing import Any
 from dpem.fitting.check import judged
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.fitting.surrogate import best_of, combined_noise, exact, score_query
+from dpem.fitting.surrogate import NOT_CLIPPED, best_of, exact, score_query
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.state import (
-    TUNING,
-    MixtureState,
-    SurrogateFit,
-    noise_gain,
-    redrawn,
-    restarts_for,
-    runs_of,
-)
+from dpem.models.gaussian_mixture.state import MixtureState
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, Namespace
-
-#: A radius that clips no row: EM without privacy solves for the scores as they are.
-NOT_CLIPPED = 1e9
-
-
-@dataclass(frozen=True)
-class ScoreStep(Step):
-    """Ask for the score at the mixture so far, tilt the surrogate rows to agree with it and all before, and run EM on
-    them to convergence. ``number`` counts the queries, ``last`` says that this one ends the fit.
-    """
-
-    number: int = 0
-    last: bool = False
-
-    def describe(self) -> str:
-        return f"score at the mixture so far, query {self.number + 1}"
-
-    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        fit, present = state.fit, 1 - state.presence.empty
-        surrogate, rng = fit.surrogate, generator(100 + self.number)
-        rows = (surrogate.x, surrogate.weights)
-        unit = 2 * curator.rows_per_person / (curator.n_rows * math.sqrt(2 * self.rho)) / present
-        query = score_query(
-            model.schema_of(state),
-            fit.family,
-            fit.mixture,
-            *rows,
-            rng,
-            ridge=TUNING.ridge,
-            levels=TUNING.levels,
-            noise=unit / math.sqrt(TUNING.queries),
-        )
-        answer = curator.measure(query, self.rho) / present
-        noise = curator.noise_scale(query, self.rho) / present
-        surrogate = surrogate.add(query, answer, noise)
-        if surrogate.effective_share < TUNING.effective:
-            surrogate = redrawn(surrogate, fit.family, state, rng)
-        count = fit.family.count
-        noises = (*fit.noises, noise / query.kept(surrogate.x, surrogate.weights))
-        fits = surrogate.fit(
-            fit.family,
-            [fit.mixture],
-            restarts=restarts_for(count, TUNING.last_restarts if self.last else TUNING.restarts),
-            rng=rng,
-            margin=noise_gain(count, combined_noise(noises)),
-            kept=4 if self.last else 1,
-        )
-        new = replace(
-            fit,
-            surrogate=surrogate,
-            runs=runs_of(fits),
-            before=(*fit.before, fit.mixture)[-2:],
-            noises=noises,
-            query=replace(query, theta=fits[0].theta),
-        )
-        return _with(model, state, new, curator.n_rows, self.last)
 
 
 @dataclass(frozen=True)
@@ -96,21 +30,15 @@ class ExactEM(Step):
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         fit, rng, schema = state.fit, generator(100), model.schema_of(state)
         surrogate, family = fit.surrogate, fit.family
-        fits = surrogate.fit(family, [fit.mixture], restarts=2 * self.starts, rng=rng, kept=self.starts, most=100)
-        begun = [own.theta for own in fits[: self.starts]]
+        fits = surrogate.fit(family, [fit.theta], restarts=2 * self.starts, rng=rng, kept=self.starts, most=100)
+        starts = [own.theta for own in fits[: self.starts]]
         found = best_of(
-            family, begun, exact(curator, schema, family), short=60, kept=3, tolerance=1e-10, most=self.most
+            family, starts, exact(curator, schema, family), short=60, kept=3, tolerance=1e-10, most=self.most
         )
         query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights, rng)
-        query = replace(query, radius=NOT_CLIPPED)
-        new = replace(fit, runs=runs_of(found), query=query)
-        return _with(model, state, new, curator.n_rows, True)
-
-
-def _with(model: Any, state: MixtureState, fit: SurrogateFit, n: int, last: bool) -> MixtureState:
-    """The state with this fit and, after the last step, with the parameters that are published."""
-    found = replace(state, surrogate_fit=fit)
-    return replace(found, theta=model.parameters(found, n)) if last else found
+        new = replace(fit, solutions=found, query=replace(query, radius=NOT_CLIPPED))
+        state = replace(state, fit=new)
+        return replace(state, theta=model.published(state, curator.n_rows))
 
 
 #: A row is missed by the mixture if one Gaussian of independent columns describes it that much better, in log-density.
@@ -180,7 +108,7 @@ class MixtureCheck(Step):
         return "fit check against one Gaussian and against independent columns"
 
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        query = Leads(model.schema_of(state), state.fit.mixture, state.wide)
+        query = Leads(model.schema_of(state), state.fit.theta, state.wide)
         answer, noise = curator.measure(query, self.rho), curator.noise_scale(query, self.rho)
         checks = []
         for name, mean, square in zip(query.simpler, answer[:-1:2], answer[1:-1:2], strict=True):

@@ -95,11 +95,6 @@ class Sketch(NarrowQuery):
             return np.concatenate([self._waves_in_memory(counts, theta), one])
         return xp.concat([*(counts @ wave for wave in self._waves(xp, theta)), one])
 
-    def each(self, xp: Namespace, x: Array) -> Array:
-        """What each row contributes (m × (2LM + 1))."""
-        counts = self._counts(xp, x)[:, None]
-        return xp.concat([*(counts * wave for wave in self._waves(xp, self._phases(xp, x))), self.one * counts], axis=1)
-
     def _counts(self, xp: Namespace, x: Array) -> Array:
         """1 for rows that count, 0 for others."""
         seen = xp.isfinite(x)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
-from dpem.fitting.surrogate import Answer, Block, Surrogate
+from dpem.fitting.surrogate import Answer, Block, Surrogate, SurrogateFit
 from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
@@ -19,11 +19,9 @@ from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number
 from dpem.models.gaussian_mixture.state import (
     TUNING,
     MixtureState,
-    SurrogateFit,
     base_rows,
     noise_gain,
     restarts_for,
-    runs_of,
 )
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
@@ -161,7 +159,7 @@ class StartFromSketch(Step):
         return f"sketch of the rows' distribution: {number} start from it"
 
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        K, empty = self.n_components, state.presence.empty
+        K = self.n_components
         counted = int(np.count_nonzero(state.moments.between)) or len(state.centre)
         moments, shape = _open(state.moments, K or MOST), _shape(model, state)
         query = _sketch(model.schema_of(state), state, moments, K or MOST, complete=not K)
@@ -181,10 +179,7 @@ class StartFromSketch(Step):
             model.proportions_of(state),
             state.presence.patterns(TUNING.patterns, rng),
         )
-        least = 0.3 / math.sqrt(curator.n_rows)  # an exact answer need not be met more closely than rows scatter
-        sketch = Answer(query, answer / (1 - empty), max(noise / (1 - empty), least))
         blocks = (
-            Block(*TUNING.sketch_kappa, TUNING.sketch_components, (sketch,), single=True),
             Block(*TUNING.margin_kappa, TUNING.margin_components, state.margins),
             Block(*TUNING.score_kappa, max(TUNING.score_components, family.count)),
         )
@@ -194,7 +189,7 @@ class StartFromSketch(Step):
         margin = noise_gain(family.count, per_row * curator.rows_per_person)
         restarts = restarts_for(family.count, TUNING.last_restarts)
         fits = surrogate.fit(family, [start], restarts=restarts, rng=rng, margin=margin)
-        return replace(state, surrogate_fit=SurrogateFit(family, surrogate, runs_of(fits), path=path))
+        return replace(state, fit=SurrogateFit(family, surrogate, fits), path=path)
 
 
 def _shape(model: Any, state: MixtureState) -> FloatArray:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dpem.fitting.step import State
-from dpem.fitting.surrogate import Answer, Converged, ScoreQuery, Surrogate
+from dpem.fitting.surrogate import Answer, Surrogate, SurrogateFit
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Far, Moments, Presence
@@ -25,17 +24,17 @@ class Tuning:
     rows : surrogate rows at most.
     wide_rows, wide_weight : the share of them drawn from one Gaussian and wider ones, and their base weight.
     queries, growth : score queries, and the factor by which the price of each exceeds the last one's.
-    sketch_kappa, margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers.
-    sketch_components, margin_components, score_components : principal components of the answers that tilt the rows.
+    margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers.
+    margin_components, score_components : principal components of the answers that tilt the rows.
     floor : the least standard deviation of a component, as a part of a column's.
     effective : rows are drawn again when less than this share of them carries the weights.
     restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
     more : components of base rows beyond K where they are drawn again.
     patterns : patterns of missing values among the surrogate rows.
-    ridge, levels : of the whitener, and the quantiles of the norms at which scores may be clipped.
+    levels : the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
-    moving : by how much the noise is taken larger where the rows that it moves are counted.
-    near : a fit is nearly as good as the best if its mean log-likelihood is less than that lower.
+    moving : by how much errors exceed their linear form where the rows that they move are counted.
+    near : another solution may be that of a second fit if its log-likelihood is less by that many standard errors.
     unstable : the share of rows in other components above which components are called unstable.
     check : the part of ρ that the fit check gets.
     """
@@ -45,9 +44,7 @@ class Tuning:
     wide_weight: float = 1e-3
     queries: int = 6
     growth: float = 1.2
-    sketch_kappa: tuple[float, float] = (1.0, 3e4)
     score_kappa: tuple[float, float] = (10.0, 160.0)
-    sketch_components: int = 60
     margin_kappa: tuple[float, float] = (1.0, 1e3)
     margin_components: int = 60
     score_components: int = 300
@@ -57,11 +54,10 @@ class Tuning:
     last_restarts: int = 8
     more: int = 6
     patterns: int = 32
-    ridge: float = 0.002
     levels: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9, 0.97)
     widened: float = 1.25
-    moving: float = 2.0
-    near: float = 0.01
+    moving: float = 3.0
+    near: float = 1.5
     unstable: float = 0.03
     check: float = 0.08
 
@@ -85,28 +81,6 @@ def noise_gain(count: int, noise: float) -> float:
     return 0.5 * count * noise**2
 
 
-@dataclass(frozen=True)
-class SurrogateFit:
-    """The surrogate rows and the mixture that fits them.
-
-    ``noises`` are the standard deviations of the score answers so far, each over the part of the score that its clip
-    kept; ``query`` is the last one, at the mixture that it gave; ``runs`` are where EM on the surrogate ended last, the
-    best first; ``before`` are the mixtures that the last two queries were asked at.
-    """
-
-    family: GaussianFamily
-    surrogate: Surrogate
-    runs: tuple[Converged[Gaussians], ...]
-    before: tuple[Gaussians, ...] = ()
-    noises: tuple[float, ...] = ()
-    query: ScoreQuery | None = field(default=None, repr=False)
-    path: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def mixture(self) -> Gaussians:
-        return self.runs[0].theta
-
-
 _NONE = np.zeros(0)
 
 
@@ -121,13 +95,8 @@ class MixtureState(State):
     margins: tuple[Answer, ...] = ()
     far: Far | None = None
     constant: tuple[tuple[int, float, float], ...] = ()
-    surrogate_fit: SurrogateFit | None = None
-
-    @property
-    def fit(self) -> SurrogateFit:
-        if self.surrogate_fit is None:
-            raise RuntimeError("the start of the mixture has not been run.")
-        return self.surrogate_fit
+    path: FloatArray = field(default_factory=lambda: _NONE)
+    fit: SurrogateFit[Gaussians] = None  # type: ignore[assignment]  # set by the last step of the start
 
     @property
     def wide(self) -> Gaussians:
@@ -185,8 +154,3 @@ def redrawn(surrogate: Surrogate, family: GaussianFamily, state: MixtureState, r
     more = replace(family, K=family.K + TUNING.more)
     rich = surrogate.fit(more, [], restarts=2, rng=rng, short=15, kept=1, most=60)[0].theta
     return surrogate.redrawn(*base_rows(rich, state, len(surrogate.x), family.patterns, rng))
-
-
-def runs_of(fits: Sequence[Converged[Gaussians]]) -> tuple[Converged[Gaussians], ...]:
-    """Where EM converged, the best first; the best even if it did not."""
-    return (fits[0], *(own for own in fits[1:] if own.converged))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpem.fitting.surrogate import ScoreQuery, Surrogate, combined_noise, error_units, share_unstable
+from dpem.fitting.surrogate import SurrogateFit, error_units
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.query import FloatArray
 
@@ -46,27 +45,20 @@ class Parameters:
         )
 
 
-def parameters(
-    family: ClassFamily,
-    query: ScoreQuery,
-    surrogate: Surrogate,
-    noises: Sequence[float],
-    others: Iterable[Classes],
-    path: FloatArray,
-    n: int,
-) -> Parameters:
-    """What is published of the classes at which the query stands; ``noises`` are those of the scores, each over the
-    part that its clip kept, ``others`` are other solutions that the fit might have ended at.
-    """
-    theta: Classes = query.theta
-    K, noise = family.K, combined_noise(noises) if noises else 0.0
+def published(fit: SurrogateFit[Classes], family: ClassFamily, path: FloatArray, n: int) -> Parameters:
+    """What is published of a fit to n rows."""
+    theta, K, noise = fit.theta, family.K, fit.noise
     units = error_units(
-        query, surrogate, lambda own: np.append(own.weights, own.probabilities), 0.0, TUNING.base if noises else 0.0
+        fit.query,
+        fit.surrogate,
+        lambda own: np.append(own.weights, own.probabilities),
+        0.0,
+        TUNING.base if noise else 0.0,
     )
     sampling, privacy = units[1] / math.sqrt(n), TUNING.widening * np.hypot(noise * units[0], units[2])
     errors = np.minimum([sampling, privacy], 1.0)
     probabilities = errors[:, K:].reshape(2, *theta.probabilities.shape)
-    if noises:
+    if noise:
         probabilities[1] = np.minimum(np.hypot(probabilities[1], family.floor), 1.0)
-    moved = share_unstable(query, surrogate, others, TUNING.moving * math.hypot(noise, n**-0.5)) if noises else 0.0
+    moved = fit.share_unstable(n, TUNING.moving, TUNING.near) if noise else 0.0
     return Parameters(theta.weights, theta.probabilities, family.observed, errors[:, :K], probabilities, path, moved)

@@ -27,10 +27,8 @@ class Tuning:
         Score queries; 2 to 6 differ by less than .01.
     growth : float
         How many times a score query's price exceeds the one before it.
-    level : float
+    levels : tuple of float
         The quantile of the scores' norms at which they are clipped; .80 to .95 make no difference.
-    ridge : float
-        Added to the information before whitening.
     floor : float
         The least probability; with 1e-4 probabilities are further off, .061 instead of .047.
     pseudo : float
@@ -63,8 +61,7 @@ class Tuning:
     pairs: float = 0.35
     scores: int = 3
     growth: float = 1.3
-    level: float = 0.85
-    ridge: float = 0.002
+    levels: tuple[float, ...] = (0.85,)
     floor: float = 1e-3
     pseudo: float = 0.3
     most_cells: int = 4096

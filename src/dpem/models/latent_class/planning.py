@@ -12,16 +12,15 @@ import numpy as np
 
 from dpem._validation import ArgumentError
 from dpem.fitting.check import CHECK_SHARE, Check
-from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
+from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator, normal, with_failures
 from dpem.fitting.step import Step, prices
-from dpem.fitting.surrogate import information, whitener
-from dpem.fitting.surrogate.rows import combined_noise
-from dpem.models.latent_class.errors import Parameters
+from dpem.fitting.surrogate import ScoreStep, SurrogateFit, SurrogateModel, combined_noise, information, whitener
+from dpem.models.latent_class.errors import Parameters, published
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.queries import Items, PairMoments, answers
-from dpem.models.latent_class.steps import ClassState, Converge, PairStep, ScoreStep
+from dpem.models.latent_class.steps import ClassState, Converge, PairStep, refitted
 from dpem.query import Array, FloatArray, Namespace
 
 #: The most classes that are tried, and the number that a plan supposes while it is not known.
@@ -44,23 +43,33 @@ WITH_PAIRS, OVERLAPPING, PUBLIC = 0.8, 1.2, 5.0
 
 
 @dataclass(frozen=True)
-class LatentClass(Model):
+class LatentClass(SurrogateModel):
     """K classes; in each the items are answered independently. ``n_classes`` 0: their number is found too."""
 
     n_classes: int
     items: Items
     effect = EFFECT
+    queries = TUNING.scores
+    levels = TUNING.levels
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         check, rest = prices(sizes.rho, (CHECK_SHARE, 1 - CHECK_SHARE)) if sizes.check else (0.0, sizes.rho)
         growing = TUNING.growth ** np.arange(TUNING.scores)
         pairs, *scores = prices(rest, (TUNING.pairs, *((1 - TUNING.pairs) * growing / growing.sum())))
-        last = [Converge(math.inf)] if math.isinf(sizes.rho) else [ScoreStep(rho, rho is scores[-1]) for rho in scores]
+        steps: list[Step] = [ScoreStep(rho, t, t == TUNING.scores - 1) for t, rho in enumerate(scores)]
+        if math.isinf(sizes.rho):
+            steps = [Converge(math.inf)]
         final = Check(check, against="independent answers (one class)", advice=ADVICE, most=TUNING.clamp)
-        return (PairStep(pairs), *last, *([final] if sizes.check else []))
+        return (PairStep(pairs), *steps, *([final] if sizes.check else []))
 
     def start(self) -> ClassState:
         return ClassState()
+
+    def refitted(self, state: ClassState, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Classes]:
+        return refitted(state.fit, state.independent, [state.fit.theta], step.number + 1)
+
+    def published(self, state: ClassState, n: int) -> Parameters:
+        return published(state.fit, state.family, state.path, n)
 
     @property
     def most(self) -> int:
@@ -182,9 +191,9 @@ def _error(items: Items, theta: Classes, scores: list[float], sizes: Sizes) -> f
     K = len(theta.weights)
     family = ClassFamily(K, items, np.ones(len(items.levels)), theta.weights @ theta.probabilities)
     S = np.asarray(family.scores(numpy_api, theta, family.draw(theta, ROWS, generator(0))))
-    W = whitener(information(S, np.full(ROWS, 1 / ROWS)), TUNING.ridge)
+    W = whitener(information(S, np.full(ROWS, 1 / ROWS)))
     norms = np.sqrt(np.einsum("ij,ij->i", S @ W, S @ W))
-    radius = float(np.quantile(norms, TUNING.level))
+    radius = float(np.quantile(norms, TUNING.levels[0]))
     kept = float(np.sum(np.minimum(norms, radius) * norms) / np.sum(norms**2))
     noise = combined_noise(_noise(2 * radius, rho, sizes) for rho in scores)
     square, at = 0.0, K - 1

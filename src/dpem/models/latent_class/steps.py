@@ -1,4 +1,4 @@
-"""The steps of a fit of latent classes: pairs of answers, scores, and EM to convergence without privacy."""
+"""The steps of a fit of latent classes: pairs of answers, EM on surrogate rows, and on the table without privacy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from scipy.optimize import least_squares
 
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
-from dpem.fitting.surrogate import Answer, Block, Converged, Surrogate, best_of, exact, score_query
-from dpem.models.latent_class.errors import parameters
+from dpem.fitting.surrogate import (
+    NOT_CLIPPED,
+    Answer,
+    Block,
+    Converged,
+    Surrogate,
+    SurrogateFit,
+    best_of,
+    exact,
+    score_query,
+)
+from dpem.models.latent_class.errors import published
 from dpem.models.latent_class.family import TUNING, Classes, ClassFamily
 from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, answers
 from dpem.privacy import Curator
@@ -21,33 +31,20 @@ from dpem.query import FloatArray
 
 #: Cells that are counted for the fit without privacy; with more it reads the rows at every step of EM.
 MOST_COUNTED = 2**21
-#: A radius that clips no row.
-NOT_CLIPPED = 1e9
 #: Steps of the search for the classes closest to the pairs, and how weakly these are drawn to where it begins.
 STEPS, PULL = 12, 0.1
 
 
 @dataclass(frozen=True)
 class ClassState(State):
-    """What the steps have found so far: surrogate rows with the base weights of independent answers, and with those
-    that suit the answers better; the classes; the noises of the scores; the scores of 1, 2, … classes where their
-    number was to be found. The first step sets the first four.
+    """What the steps have found so far: the classes on surrogate rows, the base weights that these have if answers are
+    independent, and the scores of 1, 2, … classes where their number was to be found.
     """
 
-    family: ClassFamily = None  # type: ignore[assignment]
-    independent: Surrogate = None  # type: ignore[assignment]
-    surrogate: Surrogate = None  # type: ignore[assignment]
-    classes: Classes = None  # type: ignore[assignment]
-    noises: tuple[float, ...] = ()
+    family: ClassFamily = None  # type: ignore[assignment]  # set by the first step
+    fit: SurrogateFit[Classes] = None  # type: ignore[assignment]
+    independent: FloatArray = field(default_factory=lambda: np.zeros(0))
     path: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-    def improved(self, number: int, starts: list[Classes]) -> tuple[ClassState, list[Converged[Classes]]]:
-        """EM on the surrogate; then again with the base weights that suit the classes found, if these are better."""
-        found = fitted(self.family, self.surrogate, starts, number)
-        surrogate = with_base(self.family, self.independent, found[0].theta)
-        if surrogate is not self.independent:
-            found = fitted(self.family, surrogate, [own.theta for own in found[:3]], number, restarts=0)
-        return replace(self, surrogate=surrogate, classes=found[0].theta), found
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,8 @@ class PairStep(Step):
         if not model.n_classes:
             released = Released(mean[m : -J - 1], mean[:m], noise, curator.n_rows)
             family, path = choose(family, surrogate, released, model.most)
-        state = replace(state, family=family, independent=surrogate, surrogate=surrogate, path=path)
-        return state.improved(0, [])[0]
+        fit = refitted(SurrogateFit(family, surrogate, ()), surrogate.base, [], 0)
+        return replace(state, family=family, fit=fit, independent=surrogate.base, path=path)
 
 
 def surrogate_rows(family: ClassFamily, query: PairMoments, mean: FloatArray, noise: float) -> Surrogate:
@@ -134,33 +131,16 @@ def fitted(
     return rows.fit(family, starts, restarts=random, rng=generator(seed), short=20, kept=5, most=300, tolerance=1e-6)
 
 
-@dataclass(frozen=True)
-class ScoreStep(Step):
-    """The score at the present classes; EM on surrogate rows that agree with this answer and all before."""
-
-    last: bool = False
-
-    def describe(self) -> str:
-        return "scores of the shares and probabilities"
-
-    def run(self, curator: Curator, model: Any, state: ClassState) -> ClassState:
-        family, surrogate, theta = state.family, state.surrogate, state.classes
-        number = len(state.noises) + 1
-        x, weights, rng = surrogate.x, surrogate.weights, generator(number)
-        query = score_query(model.schema, family, theta, x, weights, rng, ridge=TUNING.ridge, levels=[TUNING.level])
-        noise, mean = curator.noise_scale(query, self.rho), curator.measure(query, self.rho)
-        added = [own.add(query, mean, noise) for own in (state.independent, surrogate)]
-        state = replace(
-            state, independent=added[0], surrogate=added[1], noises=(*state.noises, noise / query.kept(x, weights))
-        )
-        state, found = state.improved(number, [theta])
-        if not self.last:
-            return state
-        near = [own.theta for own in found[1:] if own.log_likelihood > found[0].log_likelihood - TUNING.near]
-        query, others = replace(query, theta=state.classes), [theta, *near]
-        n = curator.effective_rows
-        published = parameters(family, query, state.surrogate, state.noises, others, state.path, n)
-        return replace(state, theta=published)
+def refitted(
+    fit: SurrogateFit[Classes], independent: FloatArray, starts: list[Classes], seed: int
+) -> SurrogateFit[Classes]:
+    """EM on the surrogate; then again with the base weights that suit the classes found, if these are better."""
+    solutions = fitted(fit.family, fit.surrogate, starts, seed)
+    plain = fit.surrogate.redrawn(fit.surrogate.x, independent)
+    surrogate = with_base(fit.family, plain, solutions[0].theta)
+    if surrogate is not plain:
+        solutions = fitted(fit.family, surrogate, [own.theta for own in solutions[:3]], seed, restarts=0)
+    return replace(fit, surrogate=surrogate, solutions=solutions)
 
 
 @dataclass(frozen=True)
@@ -195,9 +175,8 @@ class Converge(Step):
         if rows is None:
             rows = Surrogate.of(family.draw(best.theta, TUNING.drawn, generator(0)), np.ones(TUNING.drawn))
         query = score_query(model.schema, family, best.theta, rows.x, rows.weights, generator(1))
-        query = replace(query, radius=NOT_CLIPPED)
-        theta = parameters(family, query, rows, (), (), path, curator.effective_rows)
-        return replace(state, family=family, surrogate=rows, classes=best.theta, path=path, theta=theta)
+        fit = SurrogateFit(family, rows, (best,), query=replace(query, radius=NOT_CLIPPED))
+        return replace(state, theta=published(fit, family, path, curator.effective_rows))
 
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
         rng, nothing = generator(0), np.zeros(0)

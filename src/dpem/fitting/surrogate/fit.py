@@ -1,0 +1,119 @@
+"""A mixture fitted to surrogate rows, and the step that asks the real rows for the score there."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import array_api_compat.numpy as numpy_api
+import numpy as np
+from scipy.special import logsumexp
+
+from dpem.fitting.model import Model
+from dpem.fitting.rehearsal import generator
+from dpem.fitting.step import Step
+from dpem.fitting.surrogate.em import Converged
+from dpem.fitting.surrogate.errors import share_apart, share_moved
+from dpem.fitting.surrogate.rows import Surrogate, combined_noise
+from dpem.fitting.surrogate.scores import ScoreQuery, score_query
+from dpem.privacy import Curator
+from dpem.query import FloatArray
+
+Theta = TypeVar("Theta")
+
+
+@dataclass(frozen=True)
+class SurrogateFit(Generic[Theta]):
+    """The surrogate rows and the solutions of EM on them, the best first.
+
+    ``asked`` are the parameters at which the last two scores were asked for, ``noises`` the standard deviations of all
+    answers, each over the part of the score that its clip kept; ``query`` is the last one, at the best solution.
+    """
+
+    family: Any  # a Family[Theta]
+    surrogate: Surrogate
+    solutions: Sequence[Converged[Theta]]
+    asked: tuple[Theta, ...] = ()
+    noises: tuple[float, ...] = ()
+    query: ScoreQuery = field(default=None, repr=False)  # type: ignore[assignment]
+
+    @property
+    def theta(self) -> Theta:
+        return self.solutions[0].theta
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of all answers together; 0 if nothing was asked, as without privacy."""
+        return combined_noise(self.noises) if self.noises else 0.0
+
+    def share_unstable(self, n: int, times: float, near: float) -> float:
+        """The share of rows that another fit to n rows may put into another component: the largest of what errors
+        ``times`` as large as their linear form move, and of what differs at the parameters of the last two queries and
+        at solutions whose log-likelihood is less by at most ``near`` standard errors of the difference.
+        """
+        x, weights = self.surrogate.x, self.surrogate.weights
+        others, best = list(self.asked), self._log_density(self.theta)
+        for other in self.solutions[1:]:
+            lead = best - self._log_density(other.theta)
+            mean = float(weights @ lead)
+            sampling = math.sqrt(float(weights @ (lead - mean) ** 2) / n)
+            privacy = self.surrogate.error_of_mean(lead) if self.noises else 0.0
+            if other.converged and mean <= near * math.hypot(sampling, privacy):
+                others.append(other.theta)
+        scale = times * math.hypot(self.noise, n**-0.5) if self.noises else 0.0
+        shares = [share_apart(self.family, self.surrogate, self.theta, other) for other in others]
+        return max([share_moved(self.query, x, weights, scale), *shares])
+
+    def _log_density(self, theta: Theta) -> FloatArray:
+        return np.asarray(logsumexp(self.family.joint(numpy_api, theta, self.surrogate.x), axis=1))
+
+
+class SurrogateModel(Model):
+    """A model that is fitted to surrogate rows; its state has the :class:`SurrogateFit` as ``fit``."""
+
+    queries: ClassVar[int]  # how many scores are asked for
+    levels: ClassVar[tuple[float, ...]]  # the quantiles of norms at which they may be clipped
+
+    @abstractmethod
+    def refitted(self, state: Any, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Any]:
+        """The fit to the surrogate rows, which agree with one more answer than its solutions."""
+
+    @abstractmethod
+    def published(self, state: Any, n: int) -> Any:
+        """The parameters that a fit to n rows ends with."""
+
+    def share_present(self, state: Any) -> float:
+        """The share of rows that have any value; the score of the others is 0."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class ScoreStep(Step):
+    """Ask for the score at the parameters so far, and run EM on surrogate rows that agree with this answer and all
+    before. ``number`` counts the queries; the ``last`` one ends the fit.
+    """
+
+    number: int = 0
+    last: bool = False
+
+    def describe(self) -> str:
+        return f"score at the parameters so far, query {self.number + 1}"
+
+    def run(self, curator: Curator, model: SurrogateModel, state: Any) -> Any:
+        fit: SurrogateFit[Any] = state.fit
+        present, theta, x, rng = model.share_present(state), fit.theta, fit.surrogate.x, generator(100 + self.number)
+        per_radius = 2 * curator.rows_per_person / (curator.n_rows * math.sqrt(2 * self.rho)) / present
+        typical = per_radius / math.sqrt(model.queries)
+        query = score_query(
+            model.schema_of(state), fit.family, theta, x, fit.surrogate.weights, rng, model.levels, typical
+        )
+        noise = curator.noise_scale(query, self.rho) / present
+        surrogate = fit.surrogate.add(query, curator.measure(query, self.rho) / present, noise)
+        noises = (*fit.noises, noise / query.kept(surrogate.x, surrogate.weights))
+        fit = replace(fit, surrogate=surrogate, asked=(*fit.asked, theta)[-2:], noises=noises)
+        fit = model.refitted(replace(state, fit=fit), self, rng)
+        state = replace(state, fit=replace(fit, query=replace(query, theta=fit.theta)))
+        return replace(state, theta=model.published(state, curator.effective_rows)) if self.last else state
