@@ -35,7 +35,7 @@ _restore = injected_noise.install(private_noise)
 if os.environ.get("DPEM_TEST_DRAW"):
     _seeded = sequence.SeededNoise
     sequence.SeededNoise = lambda seed: _seeded(seed_of(str(seed)) if isinstance(seed, int) and seed >= 0 else seed)
-common.PATIENCE = common.LINE_EVERY = 3600.0  # what the command prints does not depend on how busy the machine is
+common.PROGRESS_AFTER = 3600.0  # what the command prints does not depend on how busy the machine is
 
 
 def pytest_configure(config):

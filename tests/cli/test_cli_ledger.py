@@ -28,7 +28,7 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
     assert dpem(*FIT, *ON, "--report", "report.html").code == 0
     done = dpem("ledger", "verify", *AT, "--models", ".")
     head = Ledger(LEDGER).state("patients").head
-    assert (done.code, done.out) == (0, f"patients: no record was changed or removed (4 in all), head {head}.\n")
+    assert (done.code, done.out) == (0, f"patients: no entry was changed or removed (4 in all), head {head}.\n")
     assert dpem("ledger", "verify", *AT, "--models", ".", "--json").json["checked"] == 1
     assert head in Path("report.html").read_text(encoding="utf-8")
 
@@ -151,6 +151,6 @@ def test_what_is_left_is_the_same_number_everywhere():
 
 def test_the_settings_file_names_the_ledger():
     Path("dpem.toml").write_text(f'ledger = "{LEDGER}"\ndataset = "patients"\n', encoding="utf-8")
-    assert dpem("ledger", "verify").out.startswith("patients: no record was changed or removed (1 in all)")
+    assert dpem("ledger", "verify").out.startswith("patients: no entry was changed or removed (1 in all)")
     assert dpem("ledger", "explain").out.startswith("patients:\n  no fit was charged")
     assert "reachable" in dpem("doctor").out

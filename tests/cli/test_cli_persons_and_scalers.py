@@ -71,7 +71,7 @@ def test_a_total_that_counts_more_rows_refuses_and_spends_nothing(visits, comman
         ("0", "--rows-per-person must be a whole number of at least 1, got 0."),
         ("-4", "--rows-per-person must be a whole number of at least 1, got -4."),
         (str(N + 1), "--rows-per-person must be at most the number of rows (600), got 601."),
-        ("two", "Invalid value for '--rows-per-person'"),
+        ("two", "--rows-per-person must be a whole number, got 'two'"),
     ],
 )
 def test_what_is_no_count_is_refused_in_one_line(command, rows, words):

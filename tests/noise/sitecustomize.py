@@ -19,7 +19,7 @@ def _inject_noise(module):
 
 
 def _wait_in_silence(module):
-    module.PROGRESS_AFTER = module.PROGRESS_EVERY = 3600.0
+    module.PROGRESS_AFTER = 3600.0
 
 
 _CHANGES = {

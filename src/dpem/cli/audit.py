@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click import Option
 
 from dpem import registry
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Options, Session, refusing
+from dpem.cli.common import Exit, Session, refusing
+from dpem.cli.options import Number, option
 
 if TYPE_CHECKING:
     from dpem.audit.bounds import Finding
@@ -23,29 +22,11 @@ SUBJECTS = (*registry.modules(), "search", "scaler")
 @click.command(
     params=[
         click.Argument(["model"], type=click.Choice((*SUBJECTS, "all")), metavar="MODEL"),
-        Option(["--epsilon"], type=float, default=1.0, show_default=True, help="The epsilon that the fit claims."),
-        Option(["--delta"], type=float, default=1e-5, show_default=True, help="The delta that the fit claims."),
-        Option(
-            ["--runs"],
-            type=click.IntRange(min=40),
-            default=400,
-            show_default=True,
-            help="The number of fits, on both tables together.",
-        ),
-        Option(
-            ["--rows"],
-            type=click.IntRange(min=2),
-            default=200,
-            show_default=True,
-            help="The number of rows of each table.",
-        ),
-        Option(
-            ["--columns"],
-            type=click.IntRange(min=2),
-            default=4,
-            show_default=True,
-            help="The number of columns of each table.",
-        ),
+        option("--epsilon", "The epsilon that the fit claims.", Number(), default=1.0),
+        option("--delta", "The delta that the fit claims.", Number(), default=1e-5),
+        option("--runs", "The number of fits, on both tables together.", click.IntRange(min=40), default=400),
+        option("--rows", "The number of rows of each table.", click.IntRange(min=2), default=200),
+        option("--columns", "The number of columns of each table.", click.IntRange(min=2), default=4),
         shared.json,
     ]
 )
@@ -67,8 +48,23 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     bound above the claim disproves the claim; a bound below it does not prove it, and few runs give a small bound. The
     exit status is 1 if a replay finds a fault or a bound is above its claim.
     """
+    from tqdm import tqdm
+
+    from dpem._validation import privacy_parameters
+    from dpem.audit.bounds import audit as bounds_of
+    from dpem.audit.general import replay_model, subject
+
+    replays: dict[str, Verdict] = {}
+    findings: list[Finding] = []
+    hidden = session.json or not sys.stderr.isatty()
     with refusing(Exit.USAGE):
-        replays, findings = _results(session, SUBJECTS if model == "all" else (model,), runs, claim)
+        privacy_parameters(claim["epsilon"], claim["delta"])
+        for name in SUBJECTS if model == "all" else (model,):
+            with session.waiting(f"replays of {name}"):
+                replays[name] = replay_model(name, **claim)
+                chosen = subject(name, **claim)
+            with tqdm(total=runs // 2 * 2, unit=" runs", desc=name, disable=hidden, leave=False) as bar:
+                findings += bounds_of(chosen, runs, tick=bar.update)
     document: dict[str, object] = {
         "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
         "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],
@@ -77,29 +73,8 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     lines = []
     for name, verdict in replays.items():
         faults = f"{len(verdict.faults)} FAULTS" if verdict.faults else "no fault"
-        used = f"changes of up to {max(verdict.used.values()):.0%} of a sensitivity"
+        used = f"the largest change was {100 * max(verdict.used.values()):.0f} % of a sensitivity"
         lines.append(f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; {used}")
         lines += [f"  {fault}" for fault in verdict.faults[:20]]
     session.result(document, "\n".join([*lines, *map(str, findings)]))
     return 0 if document["consistent"] else int(Exit.FAILED)
-
-
-def _results(
-    session: Session, models: Sequence[str], runs: int, claim: Options
-) -> tuple[dict[str, Verdict], list[Finding]]:
-    from tqdm import tqdm
-
-    from dpem._validation import privacy_parameters
-    from dpem.audit.bounds import audit as audited
-    from dpem.audit.general import replay_model, subject
-
-    privacy_parameters(claim["epsilon"], claim["delta"])
-    replays, findings = {}, []
-    hidden = session.json or not sys.stderr.isatty()
-    for name in models:
-        with session.waiting(f"replays of {name}"):
-            replays[name] = replay_model(name, **claim)
-            chosen = subject(name, **claim)
-        with tqdm(total=runs // 2 * 2, unit=" runs", desc=name, disable=hidden, leave=False) as bar:
-            findings += audited(chosen, runs, tick=bar.update)
-    return replays, findings

@@ -8,12 +8,12 @@ the rest of the package when they run, so that ``--help`` is fast.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
 import textwrap
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +44,6 @@ class Exit(IntEnum):
 
 #: The values of a command's options, by name, as click converted them.
 Options = dict[str, Any]
-#: The name of a command, the command, and the arguments that are left.
-Resolved = tuple[str | None, click.Command | None, list[str]]
 #: For ``dpem --help``. A backspace character keeps click from joining the lines.
 EXIT_CODES = """\b
 Exit status:
@@ -59,12 +57,16 @@ Exit status:
     7  the plan predicts little more than noise
   130  interrupted
 """
-
-
 #: The largest number of parameters or columns that are printed; the written file has all of them.
 MOST_PRINTED = 20
-#: Seconds after which the progress of long work is shown, and seconds between its lines where there is no terminal.
-PROGRESS_AFTER, PROGRESS_EVERY = 2.0, 5.0
+#: Seconds after which long work is named.
+PROGRESS_AFTER = 2.0
+#: What a failure means for the budget, by :attr:`Session.charged`.
+BUDGET_AFTER_FAILURE = {
+    False: "Nothing was spent.",
+    True: "The fit stays charged, and nothing was released.",
+    None: "dpem ledger history shows whether it was charged.",
+}
 
 
 class Refused(Exception):
@@ -75,12 +77,32 @@ class Refused(Exception):
         self.code = code
 
 
-#: What a failure means for the budget, by :attr:`Session.charged`.
-BUDGET_AFTER_FAILURE = {
-    False: "Nothing was spent.",
-    True: "The fit stays charged, and nothing was released.",
-    None: "dpem ledger history shows whether it was charged.",
-}
+class Group(click.Group):
+    """A group whose commands are listed in their order. It suggests a similar name for an unknown one, and prints its
+    help if none is named.
+    """
+
+    #: What its commands are called.
+    what = "command"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            similar = difflib.get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"{self.what}s are {', '.join(names)}."
+            raise click.UsageError(f"There is no {self.what} {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @dataclass
@@ -138,27 +160,14 @@ class Session:
 
     @contextmanager
     def waiting(self, work: str) -> Iterator[None]:
-        """Show the elapsed seconds of long work: in place on a terminal, otherwise as a line every few seconds."""
-        if self.json or self.quiet:
-            yield
-            return
-        done = threading.Event()
-        clock = threading.Thread(target=_count_seconds, args=(work, done, sys.stderr.isatty()), daemon=True)
-        clock.start()
+        """Name the work if it takes long."""
+        line = threading.Timer(PROGRESS_AFTER, self.say, [f"{work} ..."])
+        line.daemon = True
+        line.start()
         try:
             yield
         finally:
-            done.set()
-            clock.join()
-
-
-def _count_seconds(work: str, done: threading.Event, in_place: bool) -> None:
-    begun, start, shown = time.monotonic(), "\r" if in_place else "", False
-    while not done.wait(PROGRESS_EVERY if not in_place else 0.5 if shown else PROGRESS_AFTER):
-        shown = True
-        click.echo(f"{start}dpem: {work}, {time.monotonic() - begun:.0f} s", nl=not in_place, err=True)
-    if in_place and shown:
-        click.echo("\r\x1b[K", nl=False, err=True)
+            line.cancel()
 
 
 @contextmanager
@@ -194,15 +203,14 @@ def unexpected_message(error: Exception) -> str:
     return f"this is a fault of dpem ({type(error).__name__}{where}); please report it."
 
 
-def wrapped(sentences: str) -> str:
-    """The sentences in lines of at most 100 characters."""
-    return textwrap.fill(sentences, 100, break_long_words=False, break_on_hyphens=False)
-
-
-def wrapped_lines(text: object) -> str:
-    """The text with each line wrapped at 100 characters and continued under its first word."""
-    indented = [(line, "            " if line.startswith(" ") else "") for line in str(text).split("\n")]
-    return "\n".join(textwrap.fill(line, 100, subsequent_indent=indent) or "" for line, indent in indented)
+def wrapped(text: object) -> str:
+    """The text with each line wrapped at 100 characters; an indented line continues under its first word."""
+    wrapper = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
+    lines = []
+    for line in str(text).split("\n"):
+        wrapper.subsequent_indent = " " * 12 if line.startswith(" ") else ""
+        lines.append(wrapper.fill(line))
+    return "\n".join(lines)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:

@@ -39,29 +39,32 @@ def doctor(session: Session, url: str | None) -> None:
     """
     versions = {name: _version(name) for name in (*CORE, *EXTRAS)}
     missing = [name for name in CORE if versions[name] is None]
-    threads, (reached, about) = None if missing else _threads(), _ledger(url)
+    cores, threads = os.cpu_count(), None
+    if not missing:
+        import numba
+
+        threads = int(numba.config.NUMBA_NUM_THREADS)
+    ledger, about = _ledger(url)
+    rows = [("dpem", __version__, ""), ("python", platform.python_version(), platform.platform())]
+    for name, found in versions.items():
+        what = "needed by every fit" if name in CORE else f"for {EXTRAS[name]}"
+        rows.append((name, found or "not installed", "" if found else what))
+    rows += [("threads", str(threads or "unknown"), f"of {cores} cores"), ("ledger", ledger, about)]
     document = {
         "dpem": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": versions,
-        "cores": os.cpu_count(),
+        "cores": cores,
         "threads": threads,
-        "ledger": [reached, about],
+        "ledger": [ledger, about],
     }
-    rows = [("dpem", __version__, ""), ("python", platform.python_version(), platform.platform())]
-    rows += [(name, versions[name] or "missing", "" if versions[name] else "needed by every fit") for name in CORE]
-    rows += [
-        (name, versions[name] or "not installed", "" if versions[name] else f"for {EXTRAS[name]}") for name in EXTRAS
-    ]
-    rows.append(("threads", str(threads or "unknown"), f"of {os.cpu_count()} cores"))
-    rows.append(("ledger", reached, about))
-    problem = [f"{name} is missing: install dpem again" for name in missing]
-    if reached == "failed":
-        problem.append(about.rstrip("."))
     session.result(document, aligned(("what", "found", "note"), rows, left=(0, 1, 2)))
-    if problem:
-        raise Refused(Exit.FAILED, f"{'; '.join(problem)}.")
+    problems = [f"{name} is missing: install dpem again" for name in missing]
+    if ledger == "failed":
+        problems.append(f"the ledger failed: {about.rstrip('.')}")
+    if problems:
+        raise Refused(Exit.FAILED, f"{'; '.join(problems)}.")
 
 
 def _version(name: str) -> str | None:
@@ -69,12 +72,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return "installed" if find_spec(name.replace("-", "_").lower()) else None
-
-
-def _threads() -> int:
-    import numba
-
-    return int(numba.config.NUMBA_NUM_THREADS)
 
 
 def _ledger(url: str | None) -> tuple[str, str]:
@@ -86,9 +83,9 @@ def _ledger(url: str | None) -> tuple[str, str]:
     try:
         ledger = Ledger(url)
         faults = [fault for verification in ledger.verify() for fault in verification.faults]
-        if faults:
-            return "failed", f"{ledger.where}: {faults[0]}"
         count = len(ledger.names())
-        return "reachable", f"{ledger.where}, {count} {'dataset' if count == 1 else 'datasets'}"
     except (LedgerError, ValueError, ModuleNotFoundError) as error:
         return "failed", str(error)
+    if faults:
+        return "failed", f"{ledger.where}: {faults[0]}"
+    return "reachable", f"{ledger.where}, {count} {'dataset' if count == 1 else 'datasets'}"

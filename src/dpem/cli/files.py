@@ -25,11 +25,13 @@ from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import content_of
 from dpem.persistence import load_model, save_model
-from dpem.query import FloatArray
 from dpem.tables import Source
 from dpem.tables.bounds import similar
 from dpem.tables.entries import checked_levels
 from dpem.tables.files import read_table
+
+#: An example of a file of levels.
+LEVELS = '{"sex": ["f", "m"]}'
 
 
 @contextmanager
@@ -45,8 +47,7 @@ def table(
     chosen["exclude"] = () if chosen["columns"] and is_a_setting("exclude") else options.get("exclude") or ()
     with ExitStack() as stack:
         if scheduler is not None:
-            cluster = _on_cluster(session, path, **chosen, levels=levels, address=scheduler)
-            source = stack.enter_context(cluster)
+            source = stack.enter_context(_on_cluster(session, path, **chosen, levels=levels, address=scheduler))
         else:
             names = ("sep", "decimal", "thousands", "encoding", "strict")
             text_format = {name: options[name] for name in names if options.get(name) is not None}
@@ -93,10 +94,9 @@ def _on_cluster(
             frame = dd.read_parquet(path)
         except Exception as error:  # other libraries' messages may quote rows
             raise Refused(Exit.DATA, f"{path!r} cannot be read as Parquet ({type(error).__name__}).") from None
-        names = list(map(str, frame.columns))
-        unused = {target, person, *exclude}
-        chosen = [name for name in names if name not in unused] if columns is None else list(columns)
-        for name in [*chosen, *exclude, *(name for name in (target, person) if name is not None)]:
+        names, others = list(map(str, frame.columns)), [name for name in (target, person) if name is not None]
+        chosen = columns or [name for name in names if name not in (*others, *exclude)]
+        for name in [*chosen, *exclude, *others]:
             if name not in names:
                 raise Refused(Exit.DATA, f"{path!r} has no column {name!r}{similar(name, names)}.")
         with session.waiting("counting rows"):
@@ -133,10 +133,6 @@ def columns_of(fitted: PrivateFit) -> list[str] | None:
     return None if names is None else list(map(str, names))
 
 
-#: An example of a file of levels.
-LEVELS = '{"sex": ["f", "m"]}'
-
-
 def levels(value: Any) -> dict[str, list[Any]] | None:
     """Levels by column, from a table in a settings file or from a JSON file."""
     if value is None or isinstance(value, dict):
@@ -157,62 +153,50 @@ def start(value: str | None, source: Source) -> Options:
     """The argument ``start``: "equal", or from a file a vector, numbers by column, or a fitted model."""
     if value is None or value == "equal":
         return {} if value is None else {"start": value}
-    names, suffix = feature_names(source), Path(value).suffix
+    suffix, names, d = Path(value).suffix, feature_names(source), source.n_features
+    if suffix not in (".npy", ".csv", ".json"):
+        raise Refused(Exit.USAGE, f"--start must be equal or a .npy, .csv or .json file, got {value!r}.")
     with refusing(Exit.DATA):
-        if suffix == ".npy":
-            return {"start": _vector(_array(file(value)), value, source.n_features)}
-        if suffix == ".json":
-            return {"start": _of_json(value, names, source.n_features)}
-        if suffix == ".csv":
-            entries = Path(file(value)).read_text(encoding="utf-8").replace(",", " ").split()
-            return {"start": _vector(entries, value, source.n_features)}
-    raise Refused(Exit.USAGE, f"--start must be equal or a .npy, .csv or .json file, got {value!r}.")
+        numbers = _numbers(existing(value), suffix, names)
+        try:
+            vector = np.asarray(numbers, dtype=float)
+        except (TypeError, ValueError):
+            raise ValueError(f"{value!r} must hold numbers only.") from None
+        if vector.size != d or not np.isfinite(vector).all():
+            entries = f"it has {vector.size} entries"
+            raise ValueError(f"{value!r} must hold {d} finite numbers, one for each column; {entries}.")
+    return {"start": vector.reshape(d)}
 
 
-def _of_json(path: str, names: list[str] | None, d: int) -> FloatArray:
+def _numbers(path: str, suffix: str, names: list[str] | None) -> Any:
+    """The numbers in a file; those that are by column in the order of the columns, 0 for others."""
     try:
-        start = parse_json(Path(file(path)).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path!r} cannot be read: {error}.") from None
-    if isinstance(start, list):
-        return _vector(start, path, d)
-    if isinstance(start, dict) and "format" in start:
+        if suffix == ".npy":
+            with open(path, "rb") as stored:
+                return np.lib.format.read_array(stored, allow_pickle=False)
+        text = Path(path).read_text(encoding="utf-8")
+        content = parse_json(text) if suffix == ".json" else text.replace(",", " ").split()
+    except Exception:  # NumPy does not document what a damaged header raises
+        reason = "not valid JSON" if suffix == ".json" else "damaged or not an array of numbers"
+        raise ValueError(f"{path!r} cannot be read: it is {reason}.") from None
+    if isinstance(content, dict) and "format" in content:
         fitted = model(path)
         if not hasattr(fitted, "coef_"):
             raise ValueError(f"{path!r} has no coefficients to start from.")
-        model_names = columns_of(fitted)
-        if model_names is None or names is None:
-            return _vector(fitted.coef_, path, d)
-        start = {name: number for name, number in zip(model_names, fitted.coef_.tolist(), strict=True) if number}
-    if not isinstance(start, dict) or names is None:
-        raise ValueError(
-            f"{path!r} must hold a list of {d} numbers" + (", as the rows have no names." if names is None else ".")
-        )
-    for name in start:
+        if (model_names := columns_of(fitted)) is None or names is None:
+            return fitted.coef_
+        content = {name: number for name, number in zip(model_names, fitted.coef_.tolist(), strict=True) if number}
+    if not isinstance(content, dict):
+        return content
+    if names is None:
+        raise ValueError(f"{path!r} must hold a list of numbers, as the columns have no names.")
+    for name in content:
         if name not in names:
             raise ValueError(f"{path!r} names {name!r}, a column that is not used{similar(name, names)}.")
-    return _vector([start.get(name, 0.0) for name in names], path, d)
+    return [content.get(name, 0.0) for name in names]
 
 
-def _vector(values: object, path: str, d: int) -> FloatArray:
-    try:
-        vector = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{path!r} must hold numbers only.") from None
-    if vector.size != d or not np.isfinite(vector).all():
-        raise ValueError(f"{path!r} must hold {d} finite numbers, one for each column; it has {vector.size} entries.")
-    return vector.reshape(d)
-
-
-def _array(path: str) -> Any:
-    try:
-        with open(path, "rb") as stored:
-            return np.lib.format.read_array(stored, allow_pickle=False)
-    except Exception:  # NumPy does not document what a damaged header raises
-        raise ValueError(f"{path!r} cannot be read: it is damaged or not an array of numbers.") from None
-
-
-def file(path: str) -> str:
+def existing(path: str) -> str:
     """The path, if there is a file."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path!r} cannot be read: there is no such file.")

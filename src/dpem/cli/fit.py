@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from click import Option
 
 from dpem._html import measured
 from dpem.cli import options as shared
-from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing, wrapped, wrapped_lines
-from dpem.cli.models import Models, constructor_arguments, model_options
-from dpem.cli.options import PATH
+from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing, wrapped
+from dpem.cli.models import Models, Sections, constructor_arguments, model_options
+from dpem.cli.options import PATH, option
 
 if TYPE_CHECKING:
     from dpem.cli.spending import SessionLedger
@@ -39,34 +39,36 @@ Examples:
       --ledger sqlite:///budget.db --dataset people --report report.html
 """
 OUTPUTS = (
-    Option(
-        ["--out"], default="model.json", show_default=True, type=PATH, metavar="FILE", help="The model file to write."
-    ),
-    Option(["--report"], type=PATH, metavar="FILE", help="The report to write, such as report.html."),
+    option("--out", "The model file to write.", PATH, default="model.json"),
+    option("--report", "The report to write, such as report.html.", PATH),
+    shared.force,
+    option("--anyway", "Fit even if the plan predicts little more than noise.", bool),
+    shared.dry_run,
+    shared.json,
 )
-RUNS = (
-    Option(["--anyway"], is_flag=True, help="Fit even if the plan predicts little more than noise."),
-    Option(["--dry-run"], is_flag=True, help="Show the plan and the price; spend nothing, write nothing."),
-)
+#: Names of columns that are printed before a fit.
+MOST_NAMES = 12
 
 
-def build(name: str, kind: type[PrivateFit]) -> tuple[list[click.Parameter], str]:
+def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
     arguments = inspect.signature(kind).parameters
     summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
-    target = " --target cost" if kind._needs_y else ""
+    target = [shared.target] if kind._needs_y else []
     declared = next((f" --{key} {key}.json" for key in ("bounds", "levels") if key in arguments), "")
-    examples = EXAMPLES.format(fit=f"{name} people.csv{target}{declared}")
-
-    parameters = [
-        *(shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
-        *(option for key, option in shared.declared.items() if key in arguments),
-        *([shared.target] if kind._needs_y else []),
-        *shared.table,
-        *model_options(kind),
-        *([shared.scaler] if kind._takes_scaler else []),
-        *(*OUTPUTS, shared.force, shared.ledger, shared.dataset, shared.purpose, shared.scheduler, *RUNS, shared.json),
-    ]
-    return parameters, f"{summary}\n\n{examples}"
+    examples = EXAMPLES.format(fit=f"{name} people.csv{' --target cost' if target else ''}{declared}")
+    sections: Sections = {
+        "Privacy": (shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
+        "Table": (
+            *target,
+            *(one for key, one in shared.declared.items() if key in arguments),
+            *shared.table,
+            shared.scheduler,
+        ),
+        "Model": (*model_options(kind), *([shared.scaler] if kind._takes_scaler else [])),
+        "Ledger": (shared.ledger, shared.dataset, shared.purpose),
+        "Run and output": OUTPUTS,
+    }
+    return sections, f"{summary}\n\n{examples}"
 
 
 class Charged(NamedTuple):
@@ -80,23 +82,16 @@ class Charged(NamedTuple):
     def result(self, estimator: PrivateFit, out: str, **details: object) -> dict[str, object]:
         """The JSON object of the command."""
         left, head = (None, None) if self.state is None else (self.state.left, self.state.head)
-        return {
-            **self.document,
-            **details,
-            "guarantee": str(estimator.guarantee_),
-            "left": left,
-            "head": head,
-            "out": out,
-        }
+        guarantee = str(estimator.guarantee_)
+        return {**self.document, **details, "guarantee": guarantee, "left": left, "head": head, "out": out}
 
 
 def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -> None:
     from dpem.cli import files
 
     estimator = unfitted(name, kind, options)
-    charged = charge_and_fit(
-        session, name, estimator, options, lambda source: files.start(options.get("start"), source)
-    )
+    start = options.get("start")
+    charged = charge_and_fit(session, name, estimator, options, lambda source: files.start(start, source))
     if charged is not None:
         files.save(estimator, options["out"], charged.scaler)
         if options["report"] is not None:
@@ -158,6 +153,8 @@ def charge_and_fit(
     from dpem.privacy import Charge
 
     epsilon, delta, dry_run = options["epsilon"], options["delta"], options["dry_run"]
+    if options["scheduler"] is None and not Path(options["data"]).exists():
+        raise Refused(Exit.DATA, f"{options['data']} cannot be read: there is no such file or folder.")
     if not dry_run:
         written, read = (
             [path for name in names if isinstance(path := options.get(name), str)]
@@ -183,6 +180,7 @@ def charge_and_fit(
         if ledger is not None:
             charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
             quote = spending.quote_of(ledger, charge, fit=(plan.model, plan.n), record_refusal=not dry_run)
+        session.say(_used(options["data"], source.n_rows, files.feature_names(source) or [], source.n_features))
         document = {
             "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
             "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
@@ -192,18 +190,23 @@ def charge_and_fit(
         }
         if dry_run:
             price = wrapped(spending.dry_run_price(epsilon, delta, quote))
-            session.result({**document, "dry_run": True}, f"{wrapped_lines(plan)}\n{price}")
+            session.result({**document, "dry_run": True}, f"{wrapped(plan)}\n{price}")
             return None
         if not plan.feasible and not options["anyway"]:
             raise Refused(
                 Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway fits all the same."
             )
-        used = "1 column is" if source.n_features == 1 else f"{source.n_features:,} columns are"
-        session.say(f"{options['data']} has {source.n_rows:,} rows; {used} used")
         spending.announce(session, epsilon, delta, quote)
         with spending.paying(session):
             estimator.fit(source)
     return Charged(document, scaler, ledger, spending.state(session, ledger))
+
+
+def _used(data: str, rows: int, names: Sequence[str], count: int) -> str:
+    """The size of a table, and the columns that are used."""
+    first = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
+    used = "1 column is used" if count == 1 else f"{count:,} columns are used"
+    return f"{data} has {rows:,} rows; {used}{f': {first}' if first else ''}"
 
 
 def _write_report(options: Options, estimator: PrivateFit, charged: Charged) -> None:
@@ -235,11 +238,10 @@ def _show(session: Session, options: Options, estimator: PrivateFit, charged: Ch
     if estimates is not None and rows:
         lines += first_lines((estimates.what, "estimate", "lower", "upper"), rows, out)
     if check is not None:
-        lines.append(wrapped(str(check)))
+        lines.append(wrapped(check))
     # Diagnostics of severity "warning" have been issued as warnings, and the fit check is printed above.
-    notes = [one for one in diagnostics if one.severity == "note" and one.code != "fit-check"]
-    lines += [wrapped(f"Note: {note}") for note in notes]
-    lines += ["", wrapped(str(estimator.guarantee_))]
+    lines += [wrapped(f"Note: {one}") for one in diagnostics if one.severity == "note" and one.code != "fit-check"]
+    lines += ["", wrapped(estimator.guarantee_)]
     if joint is not None:
         lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {joint}."))
     lines += ["", f"This fit spent epsilon = {options['epsilon']:g}, delta = {options['delta']:g}."]

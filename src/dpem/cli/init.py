@@ -7,11 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
-from click import Option
 
 from dpem.cli import options as shared
 from dpem.cli.common import Exit, Session, refusing
-from dpem.cli.options import PATH
+from dpem.cli.options import PATH, option
 from dpem.cli.settings import NAME
 
 
@@ -19,13 +18,9 @@ from dpem.cli.settings import NAME
     short_help="Write dpem.toml for a table: columns, and bounds to fill in.",
     params=[
         click.Argument(["data"], type=PATH),
-        Option(["--sep"], metavar="CHAR", help="The separator of a .csv; guessed from its first line if not given."),
-        Option(
-            ["--encoding"], metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."
-        ),
-        Option(
-            ["--out"], default=NAME, show_default=True, type=PATH, metavar="FILE", help="The settings file to write."
-        ),
+        option("--sep", "The separator of a .csv; guessed from its first line if not given.", metavar="CHAR"),
+        shared.text[-1],
+        option("--out", "The settings file to write.", PATH, default=NAME),
         *(shared.force, shared.json),
     ],
 )

@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click import Option
 
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Refused, Session, aligned, refusing
-from dpem.cli.options import PATH
+from dpem.cli.common import Exit, Group, Refused, Session, aligned, refusing
+from dpem.cli.options import PATH, option
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
     from dpem.privacy.ledger_entries import DatasetEntries, Policy
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def ledger(context: click.Context) -> None:
+@click.group(cls=Group)
+def ledger() -> None:
     """Keep the budgets of datasets in a file or a database. Every fit is charged to its dataset before it reads a row.
 
     \b
@@ -34,8 +32,6 @@ def ledger(context: click.Context) -> None:
     The environment variable DPEM_LEDGER may hold the URL in place of --ledger. Leave the password out of the URL: the
     database's password file has it.
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 def open_ledger(url: str | None) -> Ledger:
@@ -65,9 +61,9 @@ ledger_options = (shared.ledger, shared.dataset, shared.json)
     short_help="Open a dataset with its total budget.",
     params=[
         shared.ledger,
-        Option(["--dataset"], required=True, metavar="NAME", help="A name for the table, such as patients."),
+        option("--dataset", "A name for the table, such as patients.", required=True, metavar="NAME"),
         *(shared.epsilon, shared.delta, shared.rows_per_person),
-        Option(["--policy"], type=PATH, metavar="FILE", help="Limits on each fit, as in dpem ledger policy --help."),
+        option("--policy", "Limits on each fit, as in dpem ledger policy --help.", PATH),
         shared.json,
     ],
 )
@@ -169,8 +165,8 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     short_help="Set limits on each later fit.",
     params=[
         shared.ledger,
-        Option(["--dataset"], required=True, metavar="NAME", help="The dataset that the policy is for."),
-        Option(["--file", "file"], required=True, type=PATH, metavar="FILE", help="The policy, a .toml or .json file."),
+        option("--dataset", "The dataset that the policy is for.", required=True, metavar="NAME"),
+        option("--file", "The policy, a .toml or .json file.", PATH, required=True),
         shared.json,
     ],
 )
@@ -202,15 +198,8 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     short_help="Export all entries as CSV or as a page.",
     params=[
         *(shared.ledger, shared.dataset),
-        Option(
-            ["--out"], required=True, type=PATH, metavar="FILE", help="A .csv of every entry, or a .html page to read."
-        ),
-        Option(
-            ["--models"],
-            type=PATH,
-            metavar="FOLDER",
-            help="The folder of model files and reports; that of --out if not given.",
-        ),
+        option("--out", "A .csv of every entry, or a .html page to read.", PATH, required=True),
+        option("--models", "The folder of model files and reports; that of --out if not given.", metavar="FOLDER"),
         *(shared.force, shared.json),
     ],
 )
@@ -245,11 +234,11 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     with refusing(Exit.OUTPUT):
         write_text(out, text)
     count = sum(len(entries.fits) + len(entries.refusals) for entries in datasets)
-    what = f"{count} {'entry' if count == 1 else 'entries'} of {len(datasets)} dataset{'s' * (len(datasets) != 1)}"
-    if models_found:
-        what += f", with {len(models_found)} model{'s' * (len(models_found) != 1)}"
+    counts = [_count(count, "entry", "entries"), _count(len(datasets), "dataset")]
+    with_models = f", with {_count(len(models_found), 'model')}" if models_found else ""
     heads = {entries.name: entries.state.head for entries in datasets}
-    lines = [f"Wrote {what} to {out}.", *(f"Head of {name}: {head}" for name, head in heads.items())]
+    lines = [f"Wrote {' of '.join(counts)}{with_models} to {out}."]
+    lines += [f"Head of {name}: {head}" for name, head in heads.items()]
     session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))
 
 
@@ -257,8 +246,8 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     short_help="Check that no entry was changed or removed.",
     params=[
         *(shared.ledger, shared.dataset),
-        Option(["--head", "heads"], multiple=True, metavar="DIGEST", help="A head that was printed earlier."),
-        Option(["--models"], type=PATH, metavar="FOLDER", help="Model files and reports to check against the entries."),
+        click.Option(["--head", "heads"], multiple=True, metavar="DIGEST", help="A head that was printed earlier."),
+        option("--models", "Model files and reports to check against the entries.", PATH, metavar="FOLDER"),
         shared.json,
     ],
 )
@@ -294,7 +283,7 @@ def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[
         raise Refused(Exit.LEDGER, " ".join(wrong))
     lines = []
     for check in checks:
-        intact = f"no record was changed or removed ({check.n_entries} in all), head {check.head or 'none'}."
+        intact = f"no entry was changed or removed ({check.n_entries} in all), head {check.head or 'none'}."
         lines.append(f"{check.dataset or 'ledger'}: {intact}")
     document = {"heads": {check.dataset: check.head for check in checks}, "checked": len(heads) + len(printed)}
     session.result({"ledger": opened.where, **document}, "\n".join(lines))
@@ -315,6 +304,15 @@ def _policy(path: str) -> Policy:
     if not isinstance(limits, dict):
         raise ValueError(f"the policy {path!r} must hold names and values, such as largest_epsilon = 1.")
     return Policy.from_dict(limits)
+
+
+def _count(count: int, one: str, many: str = "") -> str:
+    """A count in words.
+
+    >>> _count(1, "dataset"), _count(2, "entry", "entries")
+    ('1 dataset', '2 entries')
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def _day(time: datetime) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from dpem._version import __version__
-from dpem.cli.common import BUDGET_AFTER_FAILURE, EXIT_CODES, Exit, Refused, Resolved, Session, unexpected_message
+from dpem.cli.common import BUDGET_AFTER_FAILURE, EXIT_CODES, Exit, Group, Refused, Session, unexpected_message
 
 #: Every command, in the order of a session: its module and its description. Only the one that runs is imported.
 COMMANDS = {
@@ -31,7 +31,7 @@ COMMANDS = {
 }
 
 
-class Root(click.Group):
+class Root(Group):
     """The group of commands, which prints failures as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -42,12 +42,6 @@ class Root(click.Group):
             return None
         command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
-        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-        if near and args[0] not in COMMANDS:
-            raise click.UsageError(f"There is no command {args[0]!r}; did you mean {near[0]}?", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -66,14 +60,8 @@ class Root(click.Group):
             return status if isinstance(status, int) else 0
         except Refused as error:
             return session.fail(error.code, str(error))
-        except click.MissingParameter as error:
-            return session.fail(Exit.USAGE, _missing(error))
-        except click.NoSuchOption as error:
-            return session.fail(Exit.USAGE, _unknown_option(error))
         except click.UsageError as error:
-            command = error.ctx.command_path if error.ctx else "dpem"
-            message = error.format_message().rstrip(".").split("\n")[0]
-            return session.fail(Exit.USAGE, f"{message} ({command} --help shows examples).")
+            return session.fail(Exit.USAGE, _usage_message(error))
         except (click.Abort, KeyboardInterrupt):
             outcome = BUDGET_AFTER_FAILURE[session.charged]
             return session.fail(Exit.INTERRUPTED, f"interrupted; {outcome[0].lower()}{outcome[1:]}")
@@ -87,28 +75,48 @@ class Root(click.Group):
             return session.fail(*_failure(error))
 
 
+def _usage_message(error: click.UsageError) -> str:
+    """One sentence about a command line that is wrong, and where its help is."""
+    command = error.ctx.command_path if error.ctx else "dpem"
+    if isinstance(error, click.NoSuchOption):
+        return _unknown_option(error, command)
+    if isinstance(error, click.MissingParameter):
+        message = _missing(error)
+    elif isinstance(error, click.BadParameter) and error.param is not None:
+        message = f"{_spelled(error.param)}{'' if error.message.startswith('must ') else ':'} {error.message}"
+    else:
+        message = error.format_message().split("\n")[0]
+    return f"{message.rstrip('.')} ({command} --help shows examples)."
+
+
+def _spelled(parameter: click.Parameter) -> str:
+    return (
+        parameter.opts[0] if isinstance(parameter, click.Option) else parameter.metavar or str(parameter.name).upper()
+    )
+
+
 def _missing(error: click.MissingParameter) -> str:
-    """One sentence that names all missing options, and the settings file where they may stand."""
+    """All missing options, and the settings file where they may stand."""
     from dpem.cli.settings import KEYS, NAME
 
     context = error.ctx or click.get_current_context()
     values = {**(context.default_map or {}), **context.params}  # options of the command line are processed first
-    command, required = context.command_path, [p for p in context.command.params if p.required]
-    lacking = [p for p in required if values.get(str(p.name)) is None]
-    names = [p.opts[0] if isinstance(p, click.Option) else p.make_metavar(context) for p in lacking]
-    settable = command.split()[1:2] in (["fit"], ["plan"]) and all(p.name in KEYS.values() for p in lacking)
-    where = f", here or in {NAME}" if settable else ""
+    missing = [p for p in context.command.params if p.required and values.get(str(p.name)) is None]
+    names = list(map(_spelled, missing))
+    settable = context.command_path.split()[1:2] in (["fit"], ["plan"])
+    where = f", here or in {NAME}" if settable and all(p.name in KEYS.values() for p in missing) else ""
     what = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0] if names else "an argument"
-    return f"{what} must be given{where} ({command} --help shows examples)."
+    return f"{what} must be given{where}"
 
 
-def _unknown_option(error: click.NoSuchOption) -> str:
-    near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
-    command = error.ctx.command_path if error.ctx else "dpem"
-    hint = f"did you mean {near[0]}?" if near else "options follow the command's name."
-    if error.ctx and error.option_name in [name for own in cli.params for name in own.opts]:
+def _unknown_option(error: click.NoSuchOption, command: str) -> str:
+    if error.option_name in [name for own in cli.params for name in own.opts]:
         return f"{error.option_name} stands before the command, as in dpem {error.option_name} … {command[5:]}."
-    return f"There is no option {error.option_name!r}; {hint} ({command} --help shows all)."
+    similar = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
+    if command == "dpem":
+        return f"There is no option {error.option_name!r} here; options follow the command's name (dpem --help)."
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    return f"There is no option {error.option_name!r}{hint} ({command} --help shows all)."
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:
@@ -124,7 +132,6 @@ def _failure(error: Exception) -> tuple[Exit, str]:
 
 @click.group(
     cls=Root,
-    invoke_without_command=True,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -147,13 +154,10 @@ def cli(context: click.Context, quiet: bool, config: str | None) -> None:
 
     Each command has --help with examples. --json gives one JSON object, for success and for failure.
     """
-    context.obj.quiet = quiet
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
-        return
     from dpem.cli.settings import defaults
 
-    context.default_map = defaults(config, context.invoked_subcommand)
+    context.obj.quiet = quiet
+    context.default_map = defaults(config, context.invoked_subcommand or "")
 
 
 def main() -> NoReturn:

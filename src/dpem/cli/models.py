@@ -4,43 +4,59 @@ arguments of its estimator's constructor.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpem import registry
-from dpem.cli.common import Options, Resolved, Session
-from dpem.cli.options import Count, Value
+from dpem.cli.common import Group, Options, Session
+from dpem.cli.options import PATH, Count, Number, Value
 
 if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
 
-
-#: From the name and the class of a model, the parameters of its command and the help text.
-Build = Callable[[str, type["PrivateFit"]], tuple[list[click.Parameter], str]]
-#: What the command of a model does.
-Run = Callable[[Session, str, type["PrivateFit"], Options], None]
+#: The parameters of a model's command under the headings of its help.
+Sections = Mapping[str, Sequence[click.Parameter]]
 
 
-class Models(click.Group):
-    """A command with a subcommand for each model."""
+class ModelCommand(click.Command):
+    """The command of a model, whose help has its options under headings."""
 
-    def __init__(self, name: str, *, build: Build, run: Run, **more: Any) -> None:
-        super().__init__(name, **more, invoke_without_command=True)
+    def __init__(self, name: str, sections: Sections, **more: Any) -> None:
+        super().__init__(name, params=[one for options in sections.values() for one in options], **more)
+        self._sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, options in self._sections.items():
+            rows = [one.get_help_record(ctx) for one in options if isinstance(one, click.Option)]
+            with formatter.section(heading):
+                formatter.write_dl([row for row in rows if row is not None])
+
+
+class Models(Group):
+    """A command with a subcommand for each model.
+
+    ``build`` gives, from the name and the class of a model, the parameters of its command and its help; ``run`` is what
+    the command does.
+    """
+
+    what = "model"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        build: Callable[[str, type[PrivateFit]], tuple[Sections, str]],
+        run: Callable[[Session, str, type[PrivateFit], Options], None],
+        **more: Any,
+    ) -> None:
+        super().__init__(name, **more)
         self._build, self._run = build, run
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Without a model, print the help, which lists all models."""
-        if not ctx.args and not ctx._protected_args:
-            click.echo(ctx.get_help())
-            return None
-        return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The general models, then those of the paper."""
@@ -55,62 +71,49 @@ class Models(click.Group):
         def command(session: Session, /, **options: object) -> None:
             self._run(session, cmd_name, kind, options)
 
-        params, text = self._build(cmd_name, kind)
-        return click.Command(cmd_name, params=params, callback=command, help=text, epilog=self.epilog)
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
-        """The model's command; the error for an unknown model suggests a similar name or lists all."""
-        name = args[0] if args else ""
-        if name not in registry.modules():
-            similar = difflib.get_close_matches(name, list(registry.modules()), n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"models are {', '.join(registry.modules())}."
-            raise click.UsageError(f"There is no model {name!r}; {hint}", ctx)
-        return super().resolve_command(ctx, args)
+        sections, text = self._build(cmd_name, kind)
+        return ModelCommand(cmd_name, sections, callback=command, help=text, epilog=self.epilog)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """One line for each model, read from its file without importing it."""
-        general = [(name, registry.described(name)) for name in registry.general()]
-        paper = [(name, registry.described(name)) for name in registry.modules() if name not in registry.general()]
-        for title, rows in (("Models", general), ("Models of the paper, which make stronger assumptions", paper)):
-            if rows:
+        general = registry.general()
+        paper = [name for name in registry.modules() if name not in general]
+        for title, names in (("Models", general), ("Models of the paper, which make stronger assumptions", paper)):
+            if names:
                 with formatter.section(title):
-                    formatter.write_dl(rows)
+                    formatter.write_dl([(name, registry.described(name)) for name in names])
 
 
-def model_options(kind: type[PrivateFit], *, planning: bool = False) -> list[click.Option]:
+def model_options(kind: type[PrivateFit]) -> list[click.Option]:
     """The options for the estimator's arguments, by their types and the first sentences of their documentation."""
     from dpem.fitting.sequence import NOT_SETTINGS  # the commands declare these themselves
 
     texts, hints = parameter_help(kind), _hints(kind)
     options = []
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name not in (*NOT_SETTINGS, "start"):
-            settings = {**_settings(hints.get(name, Any), parameter.default), "help": texts.get(name, "")}
-            option = f"--{name.lower().replace('_', '-')}"
-            is_flag = settings.get("default") in (True, False) and "type" not in settings
-            options.append(click.Option([f"{option}/--no-{option[2:]}" if is_flag else option], **settings))
-    if "start" in inspect.signature(kind).parameters:
-        words = "equal: a start will be given." if planning else "equal, or a file with a number for each column."
-        options.append(click.Option(["--start"], metavar="FILE|equal", help=f"The starting value of EM: {words}"))
+        option, default = f"--{name.lower().replace('_', '-')}", parameter.default
+        if name == "start":
+            words = "The starting value of EM: equal, or a file with a number for each column."
+            options.append(click.Option([option], type=PATH, metavar="FILE|equal", help=words))
+        elif isinstance(default, bool) and name not in NOT_SETTINGS:
+            options.append(click.Option([f"{option}/--no-{option[2:]}"], default=default, help=texts.get(name)))
+        elif name not in NOT_SETTINGS:
+            shown = {"default": default, "show_default": True} if default not in (None, parameter.empty) else {}
+            options.append(click.Option([option], type=_type(hints.get(name, Any)), help=texts.get(name), **shown))
     return options
 
 
-def _settings(hint: object, default: object) -> Options:
-    """The settings of click's option for an argument with this type and default."""
-    if isinstance(default, bool):
-        return {"default": default}
-    settings: Options = {}
-    if default is not None and default is not inspect.Parameter.empty:
-        settings = {"default": default, "show_default": True}
+def _type(hint: object) -> click.ParamType:
+    """The type of the option for an argument with this annotation."""
+    if typing.get_origin(hint) is typing.Literal:
+        return click.Choice([str(word) for word in typing.get_args(hint)])
     is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     kinds = set(typing.get_args(hint) if is_union else (hint,)) - {type(None)}
-    if typing.get_origin(hint) is typing.Literal:
-        return {**settings, "type": click.Choice([str(word) for word in typing.get_args(hint)])}
     if kinds == {int}:
-        return {**settings, "type": Count()}
+        return Count()
     if kinds and kinds <= {int, float}:
-        return {**settings, "type": float}
-    return {**settings, "type": str if kinds == {str} else Value()}
+        return Number()
+    return click.STRING if kinds == {str} else Value()
 
 
 def _hints(kind: type[PrivateFit]) -> dict[str, object]:

@@ -20,6 +20,17 @@ class PathOrTable(click.Path):
         return value if isinstance(value, dict) else super().convert(value, param, ctx)
 
 
+class Number(click.ParamType):
+    """A number."""
+
+    name = "NUMBER"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        with suppress(ValueError):
+            return float(str(value))
+        self.fail(f"must be a number, got {value!r}.", param, ctx)
+
+
 class Count(click.ParamType):
     """A whole number; 1e6 and 1_000_000 are allowed."""
 
@@ -30,7 +41,7 @@ class Count(click.ParamType):
             with suppress(ValueError, OverflowError):
                 if int(number := kind(str(value))) == number:
                     return int(number)
-        self.fail(f"{value!r} is not a whole number.", param, ctx)
+        self.fail(f"must be a whole number, got {value!r}.", param, ctx)
 
 
 class Value(click.ParamType):
@@ -55,21 +66,8 @@ class Names(click.ParamType):
             return value
         names = [name.strip() for name in next(csv.reader([str(value)], skipinitialspace=True), [])]
         if not names or not all(names):
-            self.fail("give names with commas between them, such as age,height.", param, ctx)
+            self.fail("must be names with commas between them, such as age,height.", param, ctx)
         return names
-
-
-class Bounds(Value):
-    """Two numbers, or a file with two numbers for each column; in a settings file also a table."""
-
-    name = "LOW,HIGH|FILE"
-    expected = "give two numbers such as 0,100, or a .json or .csv file."
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
-        bounds = super().convert(value, param, ctx)
-        if not isinstance(value, str) or _is_pair(bounds):
-            return bounds
-        return value if value.lower().endswith((".json", ".csv")) else self.fail(self.expected, param, ctx)
 
 
 class Pair(Value):
@@ -79,7 +77,21 @@ class Pair(Value):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         pair = super().convert(value, param, ctx)
-        return pair if _is_pair(pair) else self.fail("give two numbers such as 0,100.", param, ctx)
+        return pair if _is_pair(pair) else self.fail("must be two numbers such as 0,100.", param, ctx)
+
+
+class Bounds(Value):
+    """Two numbers, or a file with two numbers for each column; in a settings file also a table."""
+
+    name = "LOW,HIGH|FILE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        bounds = super().convert(value, param, ctx)
+        if not isinstance(value, str) or _is_pair(bounds):
+            return bounds
+        if value.lower().endswith((".json", ".csv")):
+            return value
+        self.fail("must be two numbers such as 0,100, or a .json or .csv file.", param, ctx)
 
 
 def _is_pair(value: object) -> bool:
@@ -93,31 +105,32 @@ def _number(text: str) -> int | float | str:
     return text
 
 
+def option(name: str, words: str, kind: Any = None, **more: Any) -> Option:
+    """An option ``--name`` with its help; a flag if ``kind`` is bool, a file if it is :data:`PATH`."""
+    if kind is bool:
+        return Option([name], is_flag=True, help=words, **more)
+    settings = {"metavar": "FILE"} if kind is PATH else {}
+    return Option([name], type=kind, help=words, show_default="default" in more, **{**settings, **more})
+
+
 data = click.Argument(["data"], type=PATH)
-epsilon = Option(["--epsilon"], type=float, required=True, help="The privacy loss of one person, such as 1.")
-delta = Option(
-    ["--delta"],
-    type=float,
-    required=True,
-    help="The additive term of the guarantee, well below one over the number of rows.",
+epsilon = option("--epsilon", "The privacy loss of one person, such as 1.", Number(), required=True)
+delta = option(
+    "--delta", "The additive term of the guarantee, well below one over the number of rows.", Number(), required=True
 )
-rows_per_person = Option(
-    ["--rows-per-person"],
-    type=Count(),
+rows_per_person = option(
+    "--rows-per-person",
+    "The largest number of rows of one person; all of them are protected together.",
+    Count(),
     default=1,
-    show_default=True,
     metavar="M",
-    help="The largest number of rows of one person; all of them are protected together.",
 )
 #: The public facts about columns, by the arguments of estimators.
 declared = {
-    "bounds": Option(["--bounds"], type=Bounds(), help="The public bounds of every column, or a file of them."),
-    "y_bounds": Option(["--y-bounds"], type=Pair(), help="The public bounds of the response."),
-    "levels": Option(
-        ["--levels"],
-        type=PathOrTable(),
-        metavar="FILE",
-        help="A .json file with the levels of each categorical column.",
+    "bounds": option("--bounds", "The public bounds of every numeric column, or a file of them.", Bounds()),
+    "y_bounds": option("--y-bounds", "The public bounds of the response.", Pair()),
+    "levels": option(
+        "--levels", "A .json file with the levels of each categorical column.", PathOrTable(), metavar="FILE"
     ),
 }
 json = Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Print one JSON object.")
@@ -125,18 +138,17 @@ ledger = Option(
     ["--ledger", "url"],
     envvar="DPEM_LEDGER",
     metavar="URL",
-    help="sqlite:///budget.db or postgresql://user@host/database; DPEM_LEDGER if not given.",
+    help="The ledger: sqlite:///budget.db or postgresql://user@host/database; DPEM_LEDGER if not given.",
 )
-dataset = Option(["--dataset"], metavar="NAME", help="The dataset's name in the ledger.")
-purpose = Option(["--purpose"], metavar="TEXT", default="", help="The purpose of the fit, for the ledger.")
-scaler = Option(
-    ["--scaler"], type=PATH, metavar="FILE", help="A file of dpem scale, which centres and scales the columns."
+dataset = option("--dataset", "The dataset's name in the ledger.", metavar="NAME")
+purpose = Option(["--purpose"], metavar="TEXT", default="", help="The purpose of the fit, for ledger and report.")
+scaler = option("--scaler", "A file of dpem scale, which centres and scales the columns.", PATH)
+force = option("--force", "Replace existing files.", bool)
+target = option("--target", "The response.", metavar="COLUMN")
+scheduler = option(
+    "--scheduler", "tcp://host:port of the Dask cluster that reads DATA, a Parquet table.", metavar="URL"
 )
-force = Option(["--force"], is_flag=True, help="Replace existing files.")
-target = Option(["--target"], metavar="COLUMN", help="The response.")
-scheduler = Option(
-    ["--scheduler"], metavar="URL", help="tcp://host:port of the Dask cluster that reads DATA, a Parquet table."
-)
+dry_run = option("--dry-run", "Show the plan and the price; spend nothing, write nothing.", bool)
 
 #: The format of a text file.
 text = (
@@ -145,15 +157,16 @@ text = (
     Option(["--thousands"], metavar="CHAR", help="The thousands separator of a .csv; none if not given."),
     Option(["--encoding"], metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."),
 )
+person = option(
+    "--person",
+    "The column that identifies the person of each row, who is then protected.",
+    metavar="NAME",
+)
 #: The columns of a table and its format.
 table = (
-    Option(["--columns"], type=Names(), help="Columns to use; all (but the target) if not given."),
-    Option(["--exclude"], type=Names(), help="Columns not to use, such as a name or a date."),
-    Option(
-        ["--person"],
-        metavar="NAME",
-        help="The column that identifies the person of each row; the guarantee then protects a person.",
-    ),
+    option("--columns", "Columns to use; all (but the target) if not given.", Names()),
+    option("--exclude", "Columns not to use, such as a name or a date.", Names()),
+    person,
     *text,
-    Option(["--strict"], is_flag=True, help="Refuse a .csv with unreadable cells, and show them: this is not private."),
+    option("--strict", "Refuse a .csv with unreadable cells, and show them: this is not private.", bool),
 )

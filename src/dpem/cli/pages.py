@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import click
-from click import Option
 from click.shell_completion import get_completion_class
 
 from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.options import PATH, option
 
 
 @click.command(
     params=[
         click.Argument(["model"], metavar="MODEL.JSON"),
-        Option(["-o", "--out"], metavar="FILE", default="report.html", show_default=True, help="The page to write."),
-        Option(["--scaler"], metavar="FILE", help="The scaler that the model was fitted with."),
-        Option(["--purpose"], metavar="TEXT", help="The purpose of the fit, for the top of the page."),
+        click.Option(
+            ["-o", "--out"], metavar="FILE", default="report.html", show_default=True, help="The page to write."
+        ),
+        option("--scaler", "The scaler that the model was fitted with.", PATH),
+        option("--purpose", "The purpose of the fit, for the top of the page.", metavar="TEXT"),
         *(shared.ledger, shared.dataset, shared.force, shared.json),
     ]
 )
@@ -61,12 +63,7 @@ def report(
     session.result({"report": out}, f"Wrote {out}.")
 
 
-@click.command(
-    params=[
-        Option(["--html"], metavar="FILE", help="Write the page to this file and open nothing."),
-        *(shared.force, shared.json),
-    ]
-)
+@click.command(params=[option("--html", "Write the page to this file; open nothing.", PATH), shared.force, shared.json])
 @click.pass_obj
 def planner(session: Session, html: str | None, force: bool) -> None:
     """Open a page that predicts the error of a fit, with sliders for rows, columns and ε.
@@ -96,7 +93,7 @@ def planner(session: Session, html: str | None, force: bool) -> None:
 
 @click.command(
     params=[
-        Option(["--out"], metavar="FOLDER", help="A folder for the two reports; a temporary one if not given."),
+        option("--out", "A folder for the two reports; a temporary one if not given.", metavar="FOLDER"),
         shared.json,
     ]
 )
@@ -121,10 +118,10 @@ def demo(session: Session, out: str | None) -> None:
         session.result(result, "")
 
 
-@click.command(params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]))])
+@click.command(params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")])
 @click.pass_obj
 def completion(session: Session, shell: str) -> None:
-    """Print a script with which SHELL completes commands, options and file names of dpem.
+    """Print a script with which SHELL (bash, zsh or fish) completes commands, options and file names of dpem.
 
     \b
     Add one of these lines to the start-up file of your shell, or run the last one once:

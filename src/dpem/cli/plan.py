@@ -9,12 +9,11 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import click
-from click import Option
 
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusing, wrapped_lines
-from dpem.cli.models import Models, constructor_arguments, model_options
-from dpem.cli.options import Count, Names, Value
+from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusing, wrapped
+from dpem.cli.models import Models, Sections, constructor_arguments, model_options
+from dpem.cli.options import Count, Names, Number, Value, option
 from dpem.cli.settings import is_a_setting
 
 if TYPE_CHECKING:
@@ -22,34 +21,32 @@ if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
 
 SIZES = (
-    Option(["--n"], type=Count(), required=True, metavar="N", help="The number of rows, such as 8000 or 1e6."),
-    Option(["--d"], type=Count(), metavar="N", help="The number of columns, without the response."),
-    Option(["--columns"], type=Names(), help="The names of the columns, if bounds or levels are by name."),
-    Option(["--epsilon"], type=float, help="The privacy loss of one person, such as 1."),
+    option("--n", "The number of rows, such as 8000 or 1e6.", Count(), required=True),
+    option("--d", "The number of columns, without the response.", Count()),
+    option("--columns", "The names of the columns, if bounds or levels are by name.", Names()),
 )
-EFFECT = Option(["--effect"], type=float, help="The assumed strength of effects, in the measure that the plan names.")
-SWEEPS = (
-    Option(
-        ["--sweep"],
-        multiple=True,
-        metavar="NAME=V1,V2,...",
-        help="Print a line for each value, such as epsilon=0.1,0.3,1.",
-    ),
-    Option(["--csv", "as_csv"], is_flag=True, help="Print the lines of a sweep as CSV."),
+EPSILON = option("--epsilon", "The privacy loss of one person, such as 1.", Number())
+EFFECT = option("--effect", "The assumed strength of effects, in the measure that the plan names.", Number())
+SWEEP = option(
+    "--sweep",
+    "Print a line for each value, such as epsilon=0.1,0.3,1.",
+    str,
+    multiple=True,
+    metavar="NAME=V1,V2,...",
 )
 
 
-def build(name: str, kind: type[PrivateFit]) -> tuple[list[click.Parameter], str]:
+def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
     arguments = inspect.signature(kind).parameters
-
-    parameters: list[click.Parameter] = [
-        *(*SIZES, shared.delta, shared.rows_per_person),
-        *(option for key, option in shared.declared.items() if key in arguments),
-        *([shared.target] if kind._needs_y else []),
-        *model_options(kind, planning=True),
-        *([EFFECT] if "effect" in inspect.signature(kind.plan).parameters else []),
-        *(*SWEEPS, shared.json),
-    ]
+    target = [shared.target] if kind._needs_y else []
+    effect = [EFFECT] if "effect" in inspect.signature(kind.plan).parameters else []
+    table_csv = click.Option(["--csv", "as_csv"], is_flag=True, help="Print the lines of a sweep as CSV.")
+    sections: Sections = {
+        "Privacy": (EPSILON, shared.delta, shared.rows_per_person),
+        "Table": (*SIZES, *target, *(one for key, one in shared.declared.items() if key in arguments)),
+        "Model": (*model_options(kind), *effect),
+        "Output": (SWEEP, table_csv, shared.json),
+    }
     text = f"""Print the steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
 
     \b
@@ -60,7 +57,7 @@ def build(name: str, kind: type[PrivateFit]) -> tuple[list[click.Parameter], str
 
     The assumptions about the data are printed with the prediction. A wrong assumption costs accuracy, never privacy.
     """
-    return parameters, inspect.cleandoc(text)
+    return sections, inspect.cleandoc(text)
 
 
 def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -> None:
@@ -72,7 +69,7 @@ def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -
     if not sweeps:
         with session.waiting("choosing settings"):
             fit_plan = _plan(kind, options)
-        session.result(fit_plan.to_dict(), wrapped_lines(fit_plan))
+        session.result(fit_plan.to_dict(), wrapped(fit_plan))
         return
     _show_sweep(session, kind, options, sweeps)
 

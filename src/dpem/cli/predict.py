@@ -15,11 +15,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
-from click import Option
 
 from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, refusing
-from dpem.cli.options import PATH, Names
+from dpem.cli.options import PATH, Names, option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,14 +33,9 @@ if TYPE_CHECKING:
     params=[
         click.Argument(["model"], metavar="MODEL.JSON", type=PATH),
         *(shared.data, shared.target, shared.scaler),
-        Option(["--keep"], type=Names(), help="Columns of DATA to copy to the output, such as an identifier."),
+        option("--keep", "Columns of DATA to copy to the output, such as an identifier.", Names()),
         *shared.text,
-        Option(
-            ["--out"],
-            type=PATH,
-            metavar="FILE",
-            help="A .csv, .parquet or .arrow file; CSV on standard output if not given.",
-        ),
+        option("--out", "A .csv, .parquet or .arrow file; CSV on standard output if not given.", PATH),
         *(shared.force, shared.json),
     ]
 )
@@ -94,13 +88,11 @@ def predict(session: Session, /, **options: Any) -> None:
         session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
         with refusing(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
             expect(source.n_rows)
-            count, columns = _write_predictions(
-                model, source, options["target"] is not None, kept, sink, writers[suffix]
-            )
+            with_response = options["target"] is not None
+            count, columns = _write_predictions(model, source, with_response, kept, sink, writers[suffix])
     if out is not None:
-        session.result(
-            {"out": out, "rows": count, "columns": columns}, f"Wrote {count:,} rows to {out}: {', '.join(columns)}."
-        )
+        document = {"out": out, "rows": count, "columns": columns}
+        session.result(document, f"Wrote {count:,} rows to {out}: {', '.join(columns)}.")
 
 
 def _writers() -> dict[str, Callable[[BinaryIO, pa.Schema], Any]]:

@@ -5,30 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from click import Option
 
 from dpem.cli import options as shared
 from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing, wrapped
-from dpem.cli.options import PATH, Bounds
+from dpem.cli.options import PATH, Bounds, option
 
 
 @click.command(
     epilog=EXIT_CODES,
     params=[
         *(shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
-        Option(["--bounds"], required=True, type=Bounds(), help="The public bounds of all columns, or a file of them."),
+        option("--bounds", "The public bounds of all columns, or a file of them.", Bounds(), required=True),
         *(shared.target, *shared.table),
-        Option(
-            ["--out"],
-            default="scaler.json",
-            show_default=True,
-            type=PATH,
-            metavar="FILE",
-            help="The scaler file to write.",
-        ),
-        *(shared.force, shared.ledger, shared.dataset, shared.purpose, shared.scheduler),
-        Option(["--dry-run"], is_flag=True, help="Show the price; spend nothing, write nothing."),
-        shared.json,
+        option("--out", "The scaler file to write.", PATH, default="scaler.json"),
+        *(shared.force, shared.ledger, shared.dataset, shared.purpose, shared.scheduler, shared.dry_run, shared.json),
     ],
 )
 @click.pass_obj
@@ -57,7 +47,7 @@ def scale(session: Session, /, **options: object) -> None:
     )
     if charged is None:
         return
-    out, guarantee = str(options["out"]), str(scaler.guarantee_)
+    out = str(options["out"])
     files.save(scaler, out)
     names = files.columns_of(scaler) or [str(j) for j in range(scaler.n_features_in_)]
     mean, spread, only_noise = scaler.mean_, scaler.scale_, scaler.only_noise_
@@ -67,7 +57,12 @@ def scale(session: Session, /, **options: object) -> None:
         shown = f"at most {spread[j]:.4g} (noise)" if only_noise[j] else error
         rows.append((name, f"{mean[j]:.4g} ± {scaler.mean_error_[j]:.2g}", shown))
     lines = first_lines(("column", "centre", "spread"), rows, out)
-    lines += ["", wrapped(guarantee), "", f"Wrote {out}: give it to dpem fit and dpem predict as --scaler {out}."]
+    lines += [
+        "",
+        wrapped(scaler.guarantee_),
+        "",
+        f"Wrote {out}: for dpem fit and dpem predict --scaler {out}.",
+    ]
     details = {
         "fitted": {name: [float(mean[j]), float(spread[j])] for j, name in enumerate(names)},
         "only_noise": [name for name, noise in zip(names, only_noise, strict=True) if noise],
@@ -85,7 +80,7 @@ def _bounds(options: Options, names: list[str] | None) -> object:
         return value
     if isinstance(value, str):
         with refusing(Exit.DATA):
-            files.file(value)
+            files.existing(value)
     where = "the settings" if isinstance(value, dict) else repr(Path(value).name)
     if names is None:
         raise Refused(Exit.DATA, f"the bounds in {where} are by column, but the columns of DATA have no names.")

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
 
 NAME = "dpem.toml"
+TEXT = ("sep", "decimal", "thousands", "encoding")
+TABLE = ("data", "target", "columns", "exclude", "person", "bounds", *TEXT, "epsilon", "delta", "rows_per_person")
 #: The keys of a settings file, and the names of their options.
-KEYS = {
-    **{key: key for key in ("data", "target", "columns", "exclude", "person", "bounds", "y_bounds", "levels")},
-    **{key: key for key in ("sep", "decimal", "thousands", "encoding")},
-    **{key: key for key in ("epsilon", "delta", "rows_per_person", "dataset", "purpose", "out", "report")},
-    "ledger": "url",
+KEYS = {name: name for name in (*TABLE, "y_bounds", "levels", "dataset", "purpose", "out", "report")} | {
+    "ledger": "url"
+}
+#: The settings that commands other than fit and plan use.
+USED = {
+    "ledger": ("url", "dataset"),
+    "scale": (*TABLE, "url", "dataset", "purpose"),
+    "predict": TEXT,
+    "report": ("url", "dataset", "purpose"),
+    "doctor": ("url",),
 }
 LEDGERS = ("open", "show", "history", "explain", "verify", "policy", "export")
 
@@ -42,17 +49,8 @@ def defaults(path: str | None, command: str) -> Options:
     settings = {KEYS[key]: value for key, value in _read(file).items()}
     if command in ("fit", "plan"):
         return {command: dict.fromkeys(registry.modules(), settings)}
-    if command == "ledger":
-        return {command: dict.fromkeys(LEDGERS, _some(settings, "url", "dataset"))}
-    if command == "scale":
-        return {command: {key: value for key, value in settings.items() if key not in ("out", "report", "levels")}}
-    texts = ("sep", "decimal", "thousands", "encoding")
-    others = {"predict": texts, "report": ("url", "dataset", "purpose"), "doctor": ("url",)}
-    return {command: _some(settings, *others.get(command, ()))}
-
-
-def _some(settings: Options, *names: str) -> Options:
-    return {name: settings[name] for name in names if name in settings}
+    used = {name: settings[name] for name in USED.get(command, ()) if name in settings}
+    return {command: dict.fromkeys(LEDGERS, used) if command == "ledger" else used}
 
 
 def _read(file: Path) -> Options:
@@ -66,9 +64,9 @@ def _read(file: Path) -> Options:
     unknown = [key for key in settings if key not in KEYS]
     if unknown:
         raise Refused(Exit.USAGE, f"{str(file)!r} has the unknown key {unknown[0]!r}; keys are {', '.join(KEYS)}.")
-    for key, kind, words in (("bounds", (dict, str, list), "a table"), ("levels", (dict, str), "a table")):
-        if key in settings and not isinstance(settings[key], kind):
-            raise Refused(Exit.USAGE, f"{key} in {str(file)!r} must be {words} with an entry for each column.")
+    for key, kinds in (("bounds", (dict, str, list)), ("levels", (dict, str))):
+        if key in settings and not isinstance(settings[key], kinds):
+            raise Refused(Exit.USAGE, f"{key} in {str(file)!r} must be a table with an entry for each column.")
     return {key: value for key, value in settings.items() if value != {}}
 
 
@@ -90,8 +88,6 @@ def columns_in_settings(session: Session, kind: type[PrivateFit], options: Optio
     from dpem.tables.files import columns_of
 
     with refusing(Exit.DATA):
-        if not Path(options["data"]).exists():
-            raise FileNotFoundError(f"{options['data']!r} cannot be read: there is no such file or folder.")
         header = columns_of(Path(options["data"]), options["sep"], options.get("encoding") or "utf-8")
     target = options.get("target") if kind._needs_y else None
     excluded = [*(options["exclude"] or []), *([] if options.get("person") is None else [options["person"]])]

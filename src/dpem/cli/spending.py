@@ -8,9 +8,8 @@ quote was. ∎
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,23 +70,23 @@ def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: s
 
 
 def refuse_early(
-    ledger: SessionLedger | None, epsilon: float, delta: float, rows_per_person: int, *, record_refusal: bool = False
+    ledger: SessionLedger | None, epsilon: float, delta: float, rows_per_person: int, *, record_refusal: bool
 ) -> None:
     """Raise BudgetExceeded before the rows are read if the budget allows no fit at this ε and δ."""
     if ledger is None:
         return
-
-    def largest_charge(gaussian: bool) -> Charge:
-        return Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian), rows_per_person=rows_per_person)
-
+    largest = [
+        Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian), rows_per_person=rows_per_person)
+        for gaussian in (True, False)
+    ]
     try:
-        quote_of(ledger, largest_charge(gaussian=True))
+        quote_of(ledger, largest[0], record_refusal=False)
     except BudgetExceeded:
-        quote_of(ledger, largest_charge(gaussian=False), record_refusal=record_refusal)
+        quote_of(ledger, largest[1], record_refusal=record_refusal)
 
 
 def quote_of(
-    ledger: SessionLedger, charge: Charge, *, fit: tuple[str, int] | None = None, record_refusal: bool = False
+    ledger: SessionLedger, charge: Charge, *, fit: tuple[str, int] | None = None, record_refusal: bool
 ) -> Quote:
     """The quote of a charge; raises BudgetExceeded if the charge would, which the ledger records if ``record_refusal``.
 
@@ -113,10 +112,8 @@ def announce(session: Session, epsilon: float, delta: float, quote: Quote | None
     if quote is None:
         session.warn(f"no --ledger: this fit spends {spends}, which is recorded nowhere (see dpem ledger --help)")
         return
-    session.say(
-        f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; {_left(quote.left_before, quote)} before it "
-        f"and {_rounded_down(quote.left_after)} after it"
-    )
+    left = f"{_left(quote.left_before, quote)} before it and {_rounded_down(quote.left_after)} after it"
+    session.say(f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; {left}")
 
 
 def dry_run_price(epsilon: float, delta: float, quote: Quote | None) -> str:
@@ -140,10 +137,9 @@ def _rounded_down(epsilon: float) -> str:
 
 @contextmanager
 def paying(session: Session) -> Iterator[None]:
-    """The context of a fit: progress on a terminal or in lines, and errors that state whether anything was spent."""
-    lines = nullcontext() if sys.stderr.isatty() else session.waiting("fitting")
+    """The context of a fit: its progress, and errors that state whether anything was spent."""
     try:
-        with refusing(Exit.DATA), progress(disable=True if session.json else None), lines:
+        with refusing(Exit.DATA), progress(disable=True if session.json else None), session.waiting("fitting"):
             yield
     except Refused as error:
         raise Refused(error.code, f"{error} {BUDGET_AFTER_FAILURE[session.charged]}") from None
