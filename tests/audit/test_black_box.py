@@ -295,7 +295,9 @@ class TestCommand:
         result = dpem_audit("linear-regression", "--epsilon", "4", "--runs", "40", "--rows", "50", "--columns", "2")
         assert result.return_value == 0
         replayed, bounded = result.stdout.splitlines()
-        assert replayed.startswith("linear-regression, replayed on 23 neighbours: no fault; changes of up to 100% of")
+        assert replayed.startswith(
+            "linear-regression, replayed on 23 neighbours: no fault; the largest change was 100 % of"
+        )
         assert bounded.startswith("linear-regression, every release: claimed 4, at least")
 
     def test_every_registered_model_can_be_audited(self):

@@ -31,8 +31,6 @@ from dpem.fitting.sequence import PrivateFit
 from dpem.query import FloatArray
 from dpem.tables import Source
 
-#: What is audited beside models: the search, which chooses between fits with and without a fit check, and the scaler.
-OTHERS = ("search", "scaler")
 ROWS, COLUMNS = 200, 4
 #: A corner for a model without bounds: beyond every clip.
 FAR = 1e9
