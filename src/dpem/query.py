@@ -47,6 +47,10 @@ class Bound:
     size_linf: float = math.inf
     size_l2: float = math.inf
 
+    def __post_init__(self) -> None:
+        if not all(limit >= 0 for limit in (self.linf, self.l2, self.size_linf, self.size_l2)):
+            raise ValueError("a bound must not be negative; it is inf where there is none.")
+
     @classmethod
     def symmetric(cls, *, linf: float = math.inf, l2: float = math.inf) -> Bound:
         """Contributions of norm at most ``linf`` / ``l2`` in any direction: replacing one moves the sum by twice that.

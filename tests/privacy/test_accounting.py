@@ -100,6 +100,29 @@ def test_composed_gaussians_never_claim_less_than_the_pld_oracle(count, epsilon)
     assert high - low < 0.15 * high  # the bracket is narrow, so the line above says something
 
 
+@pytest.mark.parametrize(
+    ("mu", "epsilon", "exact"),  # computed with 420 digits
+    [
+        (2.756e-11, 1e-9, 1.07841336432e-300),
+        (5.8e-11, 1e-10, 9.99867727007e-13),
+        (1e-6, 5e-6, 5.34617889926e-14),
+        (2.0, 9.0, 7.87550606265e-5),
+        (4.472135955e8, 1e17, 0.500016778907),
+        (1.41421356e10, 1e20, 8.64208673388e-125),
+    ],
+)
+def test_rounding_never_lowers_delta(mu, epsilon, exact):
+    """The terms of the exact curve nearly cancel for a tiny μ, and the parts of their arguments for a huge ε."""
+    assert exact * (1 - 1e-11) <= gaussian_delta(mu, epsilon) <= exact * (1.001 if exact > 1e-290 else 10)
+
+
+@pytest.mark.parametrize("epsilon", [1e17, 1e30, 1e300, 1.7e308])
+def test_a_huge_epsilon_has_a_price_below_it(epsilon):
+    for gaussian in (False, True):
+        price = largest_price(epsilon, 1e-6, gaussian=gaussian)
+        assert 0.5 * min(epsilon, 1e300) < price.rho < epsilon
+
+
 def test_self_composition_equals_listed_composition():
     single, listed = Price(0.03), [Price(0.03)] * 9
     composed = total(listed)

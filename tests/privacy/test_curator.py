@@ -169,6 +169,14 @@ def test_an_unbounded_query_is_refused(send, bound, monkeypatch):
     assert c.account.releases == []
 
 
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+@pytest.mark.parametrize("part", ["linf", "l2", "size_linf", "size_l2"])
+def test_a_negative_bound_is_refused(part, wrong):
+    """Noise of a negative scale would cost nothing by its formula, and protect nothing."""
+    with pytest.raises(ValueError, match="must not be negative"):
+        Bound(**{part: wrong})
+
+
 def test_an_unbounded_peel_is_refused():
     source = Watched(rows())
     c = curator(source, epsilon=10.0)

@@ -100,6 +100,23 @@ def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statemen
         ledger.charge(*SMALL)
 
 
+@pytest.mark.parametrize("body", [{"policy": {}}, {"epsilon": 99.0, "delta": 1e-5, "rows_per_person": 1}])
+def test_an_entry_of_the_keeper_s_in_the_table_of_fits_is_refused(ledger, path, body):
+    """Who may insert into the table of fits only must not lift a policy or open a dataset, with whatever digest."""
+    dataset, kind = ("patients", "policy") if "policy" in body else ("mine", "opened")
+    number, previous = (8, ledger.state().head[7:]) if kind == "policy" else (1, "")
+    stored = json.dumps({**body, "time": "2030-01-01T00:00:00+00:00"}, sort_keys=True, separators=(",", ":"))
+    entry = Entry(dataset, number, kind, stored, previous, "")
+    connection = sqlite3.connect(path, isolation_level=None)
+    columns = "dataset, number, kind, body, previous, digest"
+    row = (*entry[:5], entry.own_digest)
+    connection.execute(f"INSERT INTO dpem_entries ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
+    connection.close()
+    assert f"entry {number} ({kind}) is in dpem_entries, where no such entry belongs" in faults(ledger)
+    with pytest.raises(LedgerError, match="where no such entry belongs"):
+        ledger.dataset(dataset).charge(*SMALL)
+
+
 def test_a_removed_last_row_is_found_by_the_ids_that_were_handed_out(ledger, path):
     edit(path, "DELETE FROM dpem_entries WHERE number = 7").close()
     assert "1 row(s) of dpem_entries were removed" in faults(ledger)

@@ -89,6 +89,10 @@ def test_an_analyst_needs_to_read_and_insert_only(postgresql, database, ledger):
         for statement in ("DELETE FROM dpem_entries", "UPDATE dpem_entries SET body = ''", "TRUNCATE dpem_entries"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
+        forged = f"('patients', {len(ledger.entries().chain) + 1}, 'policy', '{{}}', '', '')"
+        connection.execute(f"INSERT INTO dpem_entries (dataset, number, kind, body, previous, digest) VALUES {forged}")
+    with pytest.raises(LedgerError, match=r"\(policy\) is in dpem_entries, where no such entry belongs"):
+        analyst.charge(*SMALL)
     postgresql.execute("DROP OWNED BY analyst", database)
     postgresql.execute("DROP ROLE analyst")
 

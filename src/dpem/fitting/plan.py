@@ -57,7 +57,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         cost = math.fsum(step.rho for step in self.steps)
-        if math.isfinite(self.price.rho) and cost > self.price.rho * (1 + 1e-9):
+        if not all(step.rho >= 0 for step in self.steps):
+            raise ValueError("the price of a step must not be negative.")
+        if cost > self.price.rho * (1 + 1e-9):
             raise ValueError(f"the steps of this plan cost rho={cost:.6g}, but its price is {self.price.rho:.6g}.")
 
     @property

@@ -17,6 +17,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+#: More than the relative error of a few operations on floats.
+_ROUNDING = 2.0**-50
+
 
 @dataclass(frozen=True)
 class Price:
@@ -102,14 +105,19 @@ def _log_excess(rho: float, epsilon: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """δ of μ-Gaussian privacy at ε, exact."""
+    """δ of μ-Gaussian privacy at ε: exact, but that every rounding is allowed for, by a few units of 2⁻⁵³, upwards.
+
+    The two terms nearly cancel for a tiny μ, and so do the two parts of their arguments for a large ε.
+    """
     if mu <= 0 or math.isinf(epsilon):
         return 0.0
     if math.isinf(mu):
         return 1.0
-    first = log_normal(-epsilon / mu + mu / 2)
-    second = epsilon + log_normal(-epsilon / mu - mu / 2)
-    return math.exp(first) * -math.expm1(min(0.0, second - first))
+    rounding = _ROUNDING * (epsilon / mu + mu)
+    first = log_normal(-epsilon / mu + mu / 2 + rounding)
+    second = log_normal(-epsilon / mu - mu / 2 - rounding)
+    difference = epsilon + second - first - _ROUNDING * (epsilon - second - first)
+    return math.exp(first) * -math.expm1(min(0.0, difference))
 
 
 def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
@@ -124,7 +132,8 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
     def above(log_rho: float) -> bool:
         return Price(math.exp(log_rho), gaussian).delta(epsilon) > delta
 
-    low, high = -60.0, math.log(1e4 + 10 * min(epsilon, 1e300))
+    epsilon = min(epsilon, 1e300)  # a price for a smaller ε is one for a larger
+    low, high = -60.0, math.log(1e4 + 10 * epsilon)
     if above(low) or not above(high):
         raise ValueError(
             f"epsilon={epsilon:g} with delta={delta:g} is too small for any mechanism: choose larger ones."

@@ -67,7 +67,7 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
 
     Where the privacy units differ, the smallest is stated, which all of them protect. *Proof.* Neighbours that differ
     in up to m rows of a person are among those that differ in more, or in all, so a guarantee for more rows holds for m
-    too. ∎
+    too. (Where a column identifies persons, a row that differs is the same person's in both tables.) ∎
 
     >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
     >>> round(together([alone, alone]).epsilon, 2)

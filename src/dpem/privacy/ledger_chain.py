@@ -144,6 +144,7 @@ class Entry(NamedTuple):
     body: str
     previous: str
     digest: str
+    table: str = ""
 
     @property
     def own_digest(self) -> str:
@@ -154,8 +155,11 @@ class Entry(NamedTuple):
 
 def read(connection: Connection, dataset: str) -> list[Entry]:
     """The entries of a dataset in order, unchecked."""
-    columns = [[table.c[name] for name in Entry._fields] for table in (datasets, entries)]
-    parts = [sa.select(*own).where(own[0] == dataset) for own in columns]
+    stored = Entry._fields[:-1]
+    parts = [
+        sa.select(*(table.c[name] for name in stored), sa.literal(table.name)).where(table.c.dataset == dataset)
+        for table in (datasets, entries)
+    ]
     rows = connection.execute(sa.union_all(*parts)).all()
     return sorted((Entry(*row) for row in rows), key=lambda entry: (str(type(entry.number)), entry.number))
 
@@ -166,11 +170,15 @@ def append(
     """Write the next entry of a chain that was read in the same transaction."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     previous = chain[-1].digest if chain else ""
-    blank = Entry(dataset, len(chain) + 1, kind, text, previous, "")
+    table = _table_of(kind)
+    blank = Entry(dataset, len(chain) + 1, kind, text, previous, "", table.name)
     entry = blank._replace(digest=blank.own_digest)
-    table = datasets if kind in ("opened", "policy") else entries
-    connection.execute(sa.insert(table).values(**entry._asdict()))
+    connection.execute(sa.insert(table).values(dict(zip(Entry._fields[:-1], entry, strict=False))))
     return entry
+
+
+def _table_of(kind: str) -> sa.Table:
+    return datasets if kind in ("opened", "policy") else entries
 
 
 def faults(chain: Sequence[Entry]) -> list[str]:
@@ -180,7 +188,9 @@ def faults(chain: Sequence[Entry]) -> list[str]:
         if entry.number != number:
             sentences.append(f"entry {number} is missing")
             break
-        if entry.digest != entry.own_digest:
+        if entry.table != _table_of(entry.kind).name:
+            sentences.append(f"entry {number} ({entry.kind}) is in {entry.table}, where no such entry belongs")
+        elif entry.digest != entry.own_digest:
             sentences.append(f"entry {number} ({entry.kind}) was changed: its content does not have its digest")
         elif entry.previous != previous:
             sentences.append(f"entry {number} ({entry.kind}) does not follow the entry before it")
