@@ -1,5 +1,6 @@
 """Prices and conversions against dp_accounting, numerical integrals and each other."""
 
+import itertools
 import math
 
 import dp_accounting
@@ -114,6 +115,23 @@ def test_composed_gaussians_never_claim_less_than_the_pld_oracle(count, epsilon)
 def test_rounding_never_lowers_delta(mu, epsilon, exact):
     """The terms of the exact curve nearly cancel for a tiny μ, and the parts of their arguments for a huge ε."""
     assert exact * (1 - 1e-11) <= gaussian_delta(mu, epsilon) <= exact * (1.001 if exact > 1e-290 else 10)
+
+
+EXTREME = (5e-324, 1e-300, 1e-20, 1e-9, 1.0, 1e9, 1e100, 1e300, 1.7e308, math.inf)
+
+
+def test_delta_is_a_probability_for_every_price_and_epsilon():
+    """Not a number would pass every comparison with a limit."""
+    assert log_normal(-math.inf) == -math.inf
+    for size, epsilon in itertools.product(EXTREME, (0.0, *EXTREME)):
+        for curve in (gaussian_delta, zcdp_delta):
+            assert 0 <= curve(size, epsilon) <= 1, (curve, size, epsilon)
+
+
+def test_every_finite_price_has_an_epsilon():
+    for rho, gaussian, delta in itertools.product(EXTREME[:-1], (True, False), (1e-300, 0.5)):
+        price = Price(rho, gaussian)
+        assert price.delta(price.epsilon(delta)) <= delta
 
 
 @pytest.mark.parametrize("epsilon", [1e17, 1e30, 1e300, 1.7e308])

@@ -177,6 +177,11 @@ def test_a_negative_bound_is_refused(part, wrong):
         Bound(**{part: wrong})
 
 
+def test_without_privacy_an_unbounded_query_is_answered_exactly():
+    c = curator(epsilon=math.inf)
+    assert np.array_equal(c.measure(Sum(Bound()), math.inf), np.clip(rows(), -1, 1).sum(axis=0) / N)
+
+
 def test_an_unbounded_peel_is_refused():
     source = Watched(rows())
     c = curator(source, epsilon=10.0)

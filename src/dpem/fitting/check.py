@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
+from dpem.fitting.model import Model
 from dpem.fitting.step import Step
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, weighted, zero_nonfinite
@@ -52,13 +53,6 @@ def judged(lead: float, standard_error: float, simpler: str, advice: str) -> Fit
     return FitCheck(lead, standard_error, False, verdict, advice)
 
 
-class Density(Protocol):
-    """A model that can say how likely rows are."""
-
-    def log_density(self, xp: Namespace, theta: object, x: Array, y: Array) -> Array:
-        """The log-density of each row, up to a constant that is the same for a model and the simpler one."""
-
-
 @dataclass(frozen=True)
 class LogRatio(NarrowQuery):
     """Σ (t, t²/B) with t = clamp(log p(row | fitted) − log p(row | simpler), ±B): its mean, and its spread for free.
@@ -74,7 +68,7 @@ class LogRatio(NarrowQuery):
     model look right.
     """
 
-    model: Density = field(repr=False)
+    model: Model = field(repr=False)
     fitted: Any = field(repr=False)
     simpler: object = field(repr=False)
     most: float

@@ -52,7 +52,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
 
     _has_offset: ClassVar[bool] = False  # whether a formula may have an offset
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
-    # what an estimator declares whose constructor lacks the argument
+    # of an estimator whose constructor lacks the argument
     bounds: Any = None
     y_bounds: Any = None
     levels: Any = None
@@ -138,8 +138,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         table = self._open(self, X, y, weight)
         names = without_weight(self, table.names, weight)
         columns = self._columns(names, table.levels, table.y_name)
-        with_weight = replace(columns, names=table.names)
-        schema = with_weight.schema(self._every_level, weight, self.max_weight or 1.0)
+        schema = replace(columns, names=table.names).schema(self._every_level, weight, self.max_weight or 1.0)
         plan = self._planned(table.source.n_rows, schema)
         noise = self._noise(stacklevel=5)
         self._warn_of(plan, stacklevel=4)
@@ -159,22 +158,12 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _set_fitted(self, state: State, columns: Columns, plan: Plan, guarantee: Guarantee) -> None:
         """Set the fitted attributes, all at once."""
         schema = columns.schema(self._every_level)
-        fitted = {
-            "theta_": state.theta,
-            "schema_": schema,
-            "columns_": columns.names,
-            "levels_": columns.levels,
-            "bounds_": columns.bounds,
-            "y_name_": columns.y_name,
-            "y_bounds_": columns.y_bounds,
-            "fit_check_": state.check,
-            "plan_": plan,
-            "guarantee_": guarantee,
-            "releases_": guarantee.mechanisms,
-            "chosen_": state.chosen,
-            **self._attributes(state.theta, schema if state.chosen is None else schema.take(state.chosen)),
-        }
-        self.__dict__.update(fitted)
+        attributes = self._attributes(state.theta, schema if state.chosen is None else schema.take(state.chosen))
+        self.theta_, self.chosen_, self.fit_check_, self.schema_ = state.theta, state.chosen, state.check, schema
+        self.columns_, self.levels_, self.bounds_ = columns.names, columns.levels, columns.bounds
+        self.y_name_, self.y_bounds_ = columns.y_name, columns.y_bounds
+        self.plan_, self.guarantee_, self.releases_ = plan, guarantee, guarantee.mechanisms
+        self.__dict__.update(attributes)
 
     @single_blas()
     def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
@@ -312,8 +301,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
 
     def _declared(self, weight: str | None = None) -> dict[str, Any]:
         """What opening a table needs: levels, columns that are numeric by name, and the privacy unit."""
-        bounds = self.bounds
-        numeric = (*(bounds if isinstance(bounds, Mapping) else ()), *([] if weight is None else [weight]))
+        numeric = (*(self.bounds if isinstance(self.bounds, Mapping) else ()), *([] if weight is None else [weight]))
         return {"levels": self.levels, "spelled": numeric, **self._who()}
 
     def _compiled(self) -> CompiledFormula | None:

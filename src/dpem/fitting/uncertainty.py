@@ -109,7 +109,7 @@ DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 def frame(records: Sequence[dict[str, object]]) -> Any:
     """The records as a pandas DataFrame, indexed by the parameter, with a method ``as_latex``."""
-    return _summary_class()(list(records)).set_index("parameter")
+    return _summary_class()(records).set_index("parameter")
 
 
 def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None) -> Any:

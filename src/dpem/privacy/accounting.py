@@ -109,10 +109,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     The two terms nearly cancel for a tiny μ, and so do the two parts of their arguments for a large ε.
     """
-    if mu <= 0 or math.isinf(epsilon):
-        return 0.0
     if math.isinf(mu):
-        return 1.0
+        return 0.0 if math.isinf(epsilon) else 1.0
+    if mu <= 0 or math.isinf(epsilon / mu):
+        return 0.0
     rounding = _ROUNDING * (epsilon / mu + mu)
     first = log_normal(-epsilon / mu + mu / 2 + rounding)
     second = log_normal(-epsilon / mu - mu / 2 - rounding)

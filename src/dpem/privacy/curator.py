@@ -113,8 +113,8 @@ class Curator:
     def __init__(
         self, source: Source, account: Account, noise: Noise, batch: int | None = None, *, rows_per_person: int = 1
     ) -> None:
-        self._source, self._account, self._noise, self._batch = source, account, noise, batch
-        self._rows_per_person = arguments.rows_per_person(rows_per_person)
+        self._source, self._noise, self._batch, self.account = source, noise, batch, account
+        self.rows_per_person = arguments.rows_per_person(rows_per_person)
 
     @property
     def n_rows(self) -> int:
@@ -123,10 +123,6 @@ class Curator:
     @property
     def n_features(self) -> int:
         return self._source.n_features
-
-    @property
-    def rows_per_person(self) -> int:
-        return self._rows_per_person
 
     @property
     def effective_rows(self) -> int:
@@ -138,20 +134,16 @@ class Curator:
         """
         return max(self.n_rows // self.rows_per_person, 2)
 
-    @property
-    def account(self) -> Account:
-        return self._account
-
     def split(self, parts: int) -> list[Curator]:
         """Curators of disjoint batches, under one account; refused where replacing a row could move others."""
         if self._batch is not None:
             raise ValueError("a batch cannot be split again.")
         refuse_to_split(self._source)
-        if self._account.parts not in (None, parts):
+        if self.account.parts not in (None, parts):
             raise ValueError("a table can be split in one way only: batches of two splits overlap.")
-        self._account.parts = parts
+        self.account.parts = parts
         return [
-            Curator(part, self._account, self._noise, batch=t, rows_per_person=self.rows_per_person)
+            Curator(part, self.account, self._noise, batch=t, rows_per_person=self.rows_per_person)
             for t, part in enumerate(self._source.split(parts))
         ]
 
@@ -229,7 +221,7 @@ class Curator:
         _check_price(price.rho)
         if math.isinf(sensitivity) and not math.isinf(price.rho):
             raise ValueError(f"'{query.label}' is not bounded in the norm that {mechanism} needs; it was not run.")
-        self._account.charge(Release(query.label, mechanism, price, sensitivity, scale, self.n_rows, self._batch))
+        self.account.charge(Release(query.label, mechanism, price, sensitivity, scale, self.n_rows, self._batch))
 
     @np.errstate(all="ignore")  # a warning that depends on a row would reveal it
     def _mean(self, query: Query) -> FloatArray:
