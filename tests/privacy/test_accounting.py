@@ -123,6 +123,7 @@ EXTREME = (5e-324, 1e-300, 1e-20, 1e-9, 1.0, 1e9, 1e100, 1e300, 1.7e308, math.in
 def test_delta_is_a_probability_for_every_price_and_epsilon():
     """Not a number would pass every comparison with a limit."""
     assert log_normal(-math.inf) == -math.inf
+    assert gaussian_delta(1e200, 1.0) == zcdp_delta(1e200, 1.0) == 1
     for size, epsilon in itertools.product(EXTREME, (0.0, *EXTREME)):
         for curve in (gaussian_delta, zcdp_delta):
             assert 0 <= curve(size, epsilon) <= 1, (curve, size, epsilon)
