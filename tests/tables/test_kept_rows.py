@@ -108,7 +108,7 @@ def test_rows_of_persons_are_kept_apart_in_every_batch():
 
 
 def test_no_more_is_kept_than_the_limit(monkeypatch):
-    for limit, stays in ((8 * 7 * N, True), (8 * 7 * N - 8, False)):
+    for limit, stays in ((8 * 8 * N, True), (8 * 8 * N - 8, False)):
         monkeypatch.setattr("dpem.tables.array.KEPT", limit)
         rows = X.copy()
         source = ArraySource(rows, Y, keep=True)

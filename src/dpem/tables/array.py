@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -52,6 +52,9 @@ class ArraySource(ChunkedSource):
         for place, chunk in enumerate(self._cut(CHUNK_ROWS)):
             yield KeptChunk.of(chunk, self._kept[place]) if self._kept else chunk
 
+    def chunks_in_memory(self) -> Sequence[Chunk]:
+        return list(self.chunks())
+
     def _cut(self, chunk_rows: int) -> Iterator[Chunk]:
         for first in range(0, self.n_rows, chunk_rows):
             rows = slice(first, min(first + chunk_rows, self.n_rows))
@@ -93,6 +96,9 @@ class DeviceSource(ArraySource):
 
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
         return self._cut(_chunk_rows(query))
+
+    def chunks_in_memory(self) -> Sequence[Chunk]:
+        return ()  # a device has threads of its own
 
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows; chunk sums come one by one, or at once from a query that can (``sums``)."""

@@ -14,11 +14,14 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from dpem._threads import at_most, side_by_side
 from dpem.query import BLOCK, Chunk, FloatArray, Query
 from dpem.tables.entries import Levels
 from dpem.tables.progress import advance
@@ -26,13 +29,16 @@ from dpem.tables.progress import advance
 #: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
 CHUNK_ROWS = 65_536
 
+#: Chunks in memory from which on each is summed by a thread of its own.
+MANY = 8
+
 #: Roundings by which a contribution may depend on the other rows of its chunk: see :func:`slack`.
 REGROUPED = 2**16
 
 #: Bytes of converted or prepared rows up to which they are kept in memory from the first pass on.
 KEPT = 384 << 20
-#: Numbers of a prepared row beside its coordinates: response, weight, length, constant.
-MORE = 4
+#: Numbers of a prepared row beside its coordinates: response, weight, length, constant, fitted value.
+MORE = 5
 
 #: Unit roundoff and largest number of what rows may be held in.
 ROUNDOFF = {np.dtype(kind): float(np.finfo(kind).eps) / 2 for kind in (np.float32, np.float64)}
@@ -177,16 +183,37 @@ class ChunkedSource(ABC):
         """The chunks over which a query is summed; they may differ in their length and in columns that it reads."""
         return self.chunks()
 
+    def chunks_in_memory(self) -> Sequence[Chunk]:
+        """All chunks, where the next one does not overwrite the last; none elsewhere."""
+        return ()
+
     def total(self, query: Query) -> FloatArray:
         """The query's sum over all rows, chunk sums added in order with compensation."""
-        total: Partial | None = None
-        for chunk in self.chunks_for(query):
-            part = Partial.of(query.sum(chunk))
-            total = part if total is None else total + part
-            advance(chunk.X.shape[0])
+        sums = self._chunk_sums(query)
+        total = next(sums, None)
         if total is None:
             raise ValueError("a source without rows has no total.")
-        return total.value
+        return reduce(add, map(Partial.of, sums), Partial.of(total)).value
+
+    def _chunk_sums(self, query: Query) -> Iterator[FloatArray]:
+        """The query's sum over each chunk. Each of many chunks in memory is summed by one thread: threads then wait for
+        each other once a pass, not once a chunk.
+        """
+        chunks = self.chunks_in_memory()
+        if len(chunks) >= MANY:
+            sums = [np.empty(0)] * len(chunks)
+
+            def add_up(place: int) -> None:
+                with at_most(1):
+                    sums[place] = query.sum(chunks[place])
+
+            side_by_side(add_up, len(chunks))
+            advance(self.n_rows)
+            yield from sums
+            return
+        for chunk in self.chunks_for(query):
+            yield query.sum(chunk)
+            advance(chunk.X.shape[0])
 
     def slack(self, query: Query) -> float:
         return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)

@@ -82,9 +82,16 @@ class DatasetSource(ConvertingSource):
         return self._every.count(self._rows)
 
     def chunks(self) -> Iterator[Chunk]:
+        self._check_unchanged()
+        yield from super().chunks()
+
+    def chunks_in_memory(self) -> Sequence[Chunk]:
+        self._check_unchanged()
+        return super().chunks_in_memory()
+
+    def _check_unchanged(self) -> None:
         for file in self._files:
             file.check_unchanged()
-        yield from super().chunks()
 
     def _converted(self) -> Iterator[Chunk]:
         begin, plan, opened = 0, [], _Opened()
@@ -100,8 +107,8 @@ class DatasetSource(ConvertingSource):
 
     def people(self) -> Iterator[Any]:
         """Whose row each is, batch by batch in the order of the rows."""
+        self._check_unchanged()
         for file in self._files:
-            file.check_unchanged()
             yield from file.column(self._selection.person or "")
 
 

@@ -114,6 +114,9 @@ class ConvertingSource(StridedSource):
             yield chunk
         self._kept = tuple(kept)
 
+    def chunks_in_memory(self) -> Sequence[Chunk]:
+        return self._kept
+
     @property
     def _keeps(self) -> bool:
         return self.n_rows * self._row_bytes <= KEPT

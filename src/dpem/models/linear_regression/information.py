@@ -51,7 +51,7 @@ class Information(RowQuery):
         return gram_bound(self.radius, len(self.theta))
 
     def added(self, xp: Namespace, rows: Rows) -> Array:
-        factor = xp.where(rows.seen, self.sigma / xp.sqrt(rows.v), xp.zeros_like(rows.r))
+        factor = xp.where(rows.seen, self.sigma / xp.sqrt(rows.v), xp.zeros_like(rows.z))
         f = into_ball(xp, rows.a, self.radius, factor, rows.size)
         return packed(xp, over_rows(xp, weighted(f, rows.shares), f))
 

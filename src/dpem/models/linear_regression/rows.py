@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -76,6 +76,10 @@ class Frame:
         inverse = np.linalg.inv(self.scale)
         return np.asarray(inverse @ self.covariance @ inverse.T)
 
+    def response(self, y: Array) -> Array:
+        """Responses in units of their spread."""
+        return (y - self.y_centre) / self.y_spread
+
     def coordinates(self, xp: Namespace, x: Array) -> Array:
         """a of rows without missing values."""
         matrix, shift = self.turn
@@ -86,8 +90,8 @@ class Frame:
 
     @cached_property
     def key(self) -> tuple[Hashable, ...]:
-        """All that the coordinates depend on, to be compared."""
-        return (*(array.tobytes() for array in self.turn), self.excluded)
+        """All that coordinates and responses depend on, to be compared."""
+        return (*(array.tobytes() for array in self.turn), self.excluded, self.y_centre, self.y_spread)
 
 
 def standardized(xp: Namespace, x: Array, centre: FloatArray, scale: FloatArray) -> Array:
@@ -186,19 +190,44 @@ def gram_bound(radius: float, terms: int) -> Bound:
     return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * terms + 16)
 
 
-class Rows(NamedTuple):
-    """Rows at θ: coordinates a and their length (None where a query does not need them), fitted value, residual r and
-    its variance v (in memory one number where no value is missing), whether the row counts, and its weight as a part of
-    the largest (None without weights).
+class Complete(NamedTuple):
+    """Rows without missing values, prepared: coordinates a of the frame and their length, the response z in units of
+    its spread, whether the row counts, and its weight (None without weights). ``last`` has the θ of the last query and
+    the fitted values there: queries about the residuals, the score and the tails often share them.
     """
 
     a: Any
     size: Any
-    fitted: Any
-    r: Any
+    z: Any
+    seen: Any
+    shares: Any
+    last: list[tuple[bytes, Any]]
+
+
+@dataclass
+class Rows:
+    """Rows at θ: coordinates a and their length (None where a query does not need them), response z, its variance v (in
+    memory one number where no value is missing), whether the row counts, its weight as a part of the largest (None
+    without weights), and what computes the fitted values.
+    """
+
+    xp: Namespace
+    a: Any
+    size: Any
+    z: Any
     v: Any
     seen: Any
-    shares: Any = None
+    shares: Any
+    project: Callable[[], Array]
+
+    @cached_property
+    def fitted(self) -> Array:
+        return self.project()
+
+    @cached_property
+    def r(self) -> Array:
+        """Residuals; 0 where a row does not count."""
+        return self.xp.where(self.seen, self.z - self.fitted, self.xp.zeros_like(self.z))
 
 
 @dataclass(frozen=True)
@@ -220,17 +249,16 @@ class RowQuery(NarrowQuery):
     def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Any, ...]:
         """The parts of the rows, those without missing values in the coordinates a: these do not depend on θ."""
         parts = by_missing(xp, *self.unit_rows(xp, x, y))
-        return tuple(part if part[3] else self._in_frame(xp, *part[:3]) for part in parts)
+        return tuple(part if part[3] else self._complete(xp, *part[:3]) for part in parts)
 
-    def _in_frame(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> tuple[Array, ...]:
-        """Rows without missing values: a in the place of x, no response where a row does not count, and lengths."""
+    def _complete(self, xp: Namespace, x: Array, y: Array, shares: Array) -> Complete:
         a, seen = self.frame.coordinates(xp, x), row_mask(xp, x, y, self.frame.excluded)
-        return a, xp.where(seen, y, xp.nan), shares, False, xp.sqrt(squares(xp, a))
+        return Complete(a, xp.sqrt(squares(xp, a)), self.frame.response(y), seen, shares, [(b"", None)])
 
     def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
         total: Array = None
-        for x, y, own, missing, *size in prepared:
-            added = self.added(xp, self._rows(xp, x, y, missing, *size)._replace(shares=own))
+        for part in prepared:
+            added = self.added(xp, self._at(xp, part) if isinstance(part, Complete) else self._rows(xp, *part))
             total = added if total is None else total + added
         return total
 
@@ -238,25 +266,42 @@ class RowQuery(NarrowQuery):
     def added(self, xp: Namespace, rows: Rows) -> Array:
         """The sum of what the rows contribute, clipped."""
 
-    def _rows(self, xp: Namespace, x: Array, y: Array, missing: bool, size: Array = None) -> Rows:
-        """Rows at θ; with their ``size``, x holds a."""
+    def _at(self, xp: Namespace, part: Complete) -> Rows:
+        """Prepared rows at θ."""
+
+        def project() -> Array:
+            theta, fitted = part.last[0]  # read and replaced at once: another thread may use the same rows
+            if theta != self.theta.tobytes():
+                fitted = xp.matmul(part.a, like(xp, self.theta, part.a))
+                part.last[0] = (self.theta.tobytes(), fitted)
+            return fitted
+
+        v = self._variance(xp, part.z)
+        return Rows(xp, part.a, part.size, part.z, v, part.seen, part.shares, project)
+
+    def _variance(self, xp: Namespace, z: Array) -> Array:
+        return self.sigma**2 if isinstance(z, np.ndarray) else xp.full_like(z, self.sigma**2)
+
+    def _rows(self, xp: Namespace, x: Array, y: Array, shares: Array, missing: bool) -> Rows:
+        """Rows at θ."""
         frame, theta = self.frame, self.theta
-        seen = row_mask(xp, x, y, frame.excluded if size is None else ())
-        z = (y - frame.y_centre) / frame.y_spread
-        v: Array = self.sigma**2 if isinstance(y, np.ndarray) else xp.full_like(y, self.sigma**2)
-        a: Array = None if size is None else x
+        seen, z, v = row_mask(xp, x, y, frame.excluded), frame.response(y), self._variance(xp, y)
+        a: Array = None
         if missing:
             slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
             full, along = imputed(xp, standardized(xp, x, frame.centre, frame.scale), frame.precision, slopes)
             v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
             a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(full, turn)], axis=1)
-        elif a is None and self.in_frame:
+        elif self.in_frame:
             a = frame.coordinates(xp, x)
-        if a is None:
-            matrix, shift = frame.turn
-            fitted = xp.matmul(x, like(xp, matrix @ theta, x)) - float(shift @ theta)
-        else:
-            fitted = xp.matmul(a, like(xp, theta, x))
-        if self.in_frame and size is None:
+        size: Array = None
+        if self.in_frame:
             size = xp.sqrt(squares(xp, a) if isinstance(a, np.ndarray) else xp.sum(a * a, axis=1))
-        return Rows(a, size, fitted, xp.where(seen, z - fitted, xp.zeros_like(z)), v, seen)
+
+        def project() -> Array:
+            if a is not None:
+                return xp.matmul(a, like(xp, theta, x))
+            matrix, shift = frame.turn
+            return xp.matmul(x, like(xp, matrix @ theta, x)) - float(shift @ theta)
+
+        return Rows(xp, a, size, z, v, seen, shares, project)
