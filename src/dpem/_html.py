@@ -12,6 +12,7 @@ import hashlib
 import html
 import math
 import re
+import textwrap
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -75,6 +76,16 @@ def percent(share: float) -> str:
     if 0 < share < 0.001:
         return "below 0.1 %"
     return f"{100 * share:.3g} %" if share < 0.9995 else "100 %"
+
+
+def wrapped(text: object) -> str:
+    """The text with each line wrapped at 100 characters; an indented line continues under its first word."""
+    wrapper = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
+    lines = []
+    for line in str(text).split("\n"):
+        wrapper.subsequent_indent = " " * 12 if line.startswith(" ") else ""
+        lines.append(wrapper.fill(line))
+    return "\n".join(lines)
 
 
 def source(name: str) -> str:

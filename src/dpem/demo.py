@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dpem._html import wrapped
 from dpem._json import plain
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.sequence import PrivateFit
@@ -28,8 +29,8 @@ from dpem.report import About, write_report
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-#: ε of the regression and of the classes, their δ, and the budget that both are charged to.
-EPSILON, CLASSES_EPSILON, DELTA = 1.0, 2.0, 1e-6
+#: ε and δ of the regression and of the classes each, and the budget that both are charged to.
+EPSILON, DELTA = 2.0, 1e-6
 TOTAL_EPSILON, TOTAL_DELTA = 3.0, 1e-5
 ROWS_PER_PERSON = 5
 
@@ -120,8 +121,8 @@ def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, object
     }
     reports, seconds = [str(folder / name) for name in ("regression.html", "classes.html")], time.monotonic() - begun
     say(
-        f"\n5. What was paid\n   Fits at epsilon = {EPSILON:g} and {CLASSES_EPSILON:g} cost epsilon = "
-        f"{budget.spent_epsilon:.2f} together, of {TOTAL_EPSILON:g}.\n"
+        f"\n5. What was paid\n   Two fits at epsilon = {EPSILON:g} cost epsilon = {budget.spent_epsilon:.2f} together, "
+        f"of {TOTAL_EPSILON:g}.\n"
         "   The columns without privacy are here to compare; they are not private.\n"
         f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {reports[0]}\n   {reports[1]}"
     )
@@ -134,7 +135,7 @@ def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Call
     settings = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
     model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings)
     plan = model.plan(len(X), columns=list(X.columns))
-    say("\n2. The plan of a regression, before it is paid for\n" + textwrap.indent(str(plan), "   "))
+    say("\n2. The plan of a regression, before it is paid for\n" + textwrap.indent(wrapped(plan), "   "))
     model.fit(X, y)
     reference = kind(epsilon=math.inf, **settings).fit(X, y)
     private, exact = model.summary(), reference.summary()
@@ -154,7 +155,7 @@ def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Call
 def _classes(items: DataFrame, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
     kind = estimator("latent-class")
     settings = {"levels": LEVELS, "delta": DELTA}
-    model = kind(2, epsilon=CLASSES_EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
+    model = kind(2, epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
     reference = kind(2, epsilon=math.inf, **settings).fit(items)
     order = _matching_order(model, reference)
     exact = {item: values[order] for item, values in reference.probabilities_.items()}
@@ -182,9 +183,9 @@ def _matching_order(model: PrivateFit, reference: PrivateFit) -> list[int]:
 
 def _finish(model: PrivateFit, purpose: str, report: Path, say: Callable[[str], None]) -> dict[str, object]:
     """Print the diagnostics and write the report; the fit check and the guarantee as plain data."""
-    say(f"   Fit check: {model.fit_check_}")
+    say(textwrap.indent(wrapped(f"Fit check: {model.fit_check_}"), "   "))
     for diagnostic in model._diagnostics():
-        say(f"   {diagnostic}")
+        say(textwrap.indent(wrapped(diagnostic), "   "))
     about = About("RAND Health Insurance Experiment", time.strftime("%Y-%m-%d"), purpose)
     write_report(model, report, about=about)
     return {"fit_check": str(model.fit_check_), "guarantee": str(model.guarantee_)}

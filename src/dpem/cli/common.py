@@ -12,7 +12,6 @@ import difflib
 import json
 import os
 import sys
-import textwrap
 import threading
 import traceback
 import warnings
@@ -201,16 +200,6 @@ def unexpected_message(error: Exception) -> str:
     ours = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
     where = f" at {Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
     return f"this is a fault of dpem ({type(error).__name__}{where}); please report it."
-
-
-def wrapped(text: object) -> str:
-    """The text with each line wrapped at 100 characters; an indented line continues under its first word."""
-    wrapper = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
-    lines = []
-    for line in str(text).split("\n"):
-        wrapper.subsequent_indent = " " * 12 if line.startswith(" ") else ""
-        lines.append(wrapper.fill(line))
-    return "\n".join(lines)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dpem._html import measured
+from dpem._html import measured, wrapped
 from dpem.cli import options as shared
-from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing, wrapped
+from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing
 from dpem.cli.models import Models, Sections, constructor_arguments, model_options
 from dpem.cli.options import PATH, option
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dpem._html import wrapped
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusing, wrapped
+from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusing
 from dpem.cli.models import Models, Sections, constructor_arguments, model_options
 from dpem.cli.options import Count, Names, Number, Value, option
 from dpem.cli.settings import is_a_setting

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from dpem._html import wrapped
 from dpem.cli import options as shared
-from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing, wrapped
+from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing
 from dpem.cli.options import PATH, Bounds, option
 
 

@@ -52,7 +52,8 @@ def page(*, grid: dict[str, dict[str, object]] | None = None, start: dict[str, o
     plans = json.loads(GRID.read_text(encoding="utf-8")) if grid is None else grid
     if not plans["models"]:
         raise ArgumentError("grid", "must hold a model that makes predictions.")
-    defaults = {"model": next(iter(plans["models"])), "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
+    model = "linear-regression" if "linear-regression" in plans["models"] else next(iter(plans["models"]))
+    defaults = {"model": model, "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
     first = {**defaults, "fits": 3, "effect": "", **(start or {})}
     if first["model"] not in plans["models"]:
         raise ArgumentError("model", f"must be one of {', '.join(plans['models'])}; got {first['model']!r}.")
