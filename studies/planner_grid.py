@@ -3,8 +3,8 @@
     python -m studies.planner_grid [MODEL ...]
 
 A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of components and
-the strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. The table keeps the steps of
-the plan in its middle: a test compares them with those of today and says when the table must be made again.
+the strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. The table keeps the price
+shares of the plan in its middle: a test compares them with those of today and says when the table must be made again.
 
 More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
 better prediction is carried on.
@@ -140,7 +140,7 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
         "rho": [largest_price(epsilon, DELTA, gaussian=gaussian).rho for epsilon in axes.epsilons],
         "values": plain(never_worse(values)),
     }
-    return {**own, "steps": shares(middle_plan(kind, own)[0])}
+    return {**own, "shares": shares(middle_plan(kind, own)[0])}
 
 
 def middle_plan(kind: type[Any], table: dict[str, Any]) -> tuple[Plan, list[float]]:
@@ -157,19 +157,17 @@ def middle_plan(kind: type[Any], table: dict[str, Any]) -> tuple[Plan, list[floa
     return plan, table["values"][index]
 
 
-def shares(plan: Plan) -> list[list[Any]]:
-    """The steps of a plan in words, and their shares of the price."""
-    return [[words, float(f"{share:.4g}")] for words, share in plan.shares()]
+def shares(plan: Plan) -> list[float]:
+    """The shares of the price that the steps of a plan have."""
+    return [float(f"{share:.4g}") for _, share in plan.shares()]
 
 
 def _worded(words: str, effect: Effect | None, strength: float | None, groups: int | None = None) -> str:
     """The words with "{groups}" in the place of the number of components, which comes first, and "{effect}" in the
-        place of the strength: numbers before it may be the same.
+    place of the strength: numbers before it may be the same.
 
-        >>> from dpem.fitting.model import Effect
-    from dpem.fitting.plan import Plan
-        >>> _worded("Assumed: 3 round components, 3 spreads apart.", Effect("", 3.0, (3.0,)), 3.0, 3)
-        'Assumed: {groups} round components, {effect} spreads apart.'
+    >>> _worded("Assumed: 3 round components, 3 spreads apart.", Effect("", 3.0, (3.0,)), 3.0, 3)
+    'Assumed: {groups} round components, {effect} spreads apart.'
     """
     if groups is not None:
         words = re.sub(rf"\b{groups}\b", "{groups}", words, count=1)
