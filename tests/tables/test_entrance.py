@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -9,12 +10,15 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 import dpem
 from dpem import DPGaussianMixture, DPLinearRegression, load_model, save_model, write_report
+from dpem.tables import BatchSource
 from dpem.tables.bounds import column_bounds
 from dpem.tables.entries import checked_levels, converted
 from dpem.tables.frame import column_of
+from dpem.tables.inputs import response_of
 from dpem.tables.validation import numeric_array
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
@@ -275,3 +279,78 @@ def test_masked_entries_are_missing():
     masked = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
     np.testing.assert_array_equal(numeric_array(masked, "X"), [[1, np.nan], [3, 4]])
     np.testing.assert_array_equal(numeric_array(masked[0], "y"), [1, np.nan])
+    found = numeric_array(list(masked), "X")
+    np.testing.assert_array_equal(found, [[1, np.nan], [3, 4]])
+
+
+def test_half_a_surrogate_pair_is_a_text_like_others():
+    """Arrow refuses it, and quotes it; pandas holds it."""
+    frame = pd.DataFrame({"age": pd.Series(["31", "\ud800", "60"], dtype=pd.StringDtype("python"))})
+    np.testing.assert_array_equal(coordinates(frame, bounds={"age": (0, 100)}, levels=None)[:, 0], [-0.38, np.nan, 0.2])
+    levels = checked_levels({"y": ["31", "sixty"]})["y"]
+    np.testing.assert_array_equal(response_of(frame["age"], levels), [0, np.nan, np.nan])
+    with pytest.raises(ValueError, match=r"^y must hold numbers\.$"):
+        response_of(frame["age"])
+
+
+@pytest.mark.parametrize("label", ["columns", "collect_schema", "collect", "is_frame", "name", "type", "cat", "sparse"])
+def test_a_label_of_a_row_decides_nothing(label):
+    """It is an attribute of a pandas Series."""
+    y = pd.Series([1.0, True, 3.0], index=["a", label, "c"], dtype=object)
+    np.testing.assert_array_equal(response_of(y), [1, 1, 3])
+    assert coordinates(y.to_frame("age"), bounds={"age": (0, 100)}, levels=None).shape == (3, 1)
+
+
+@pytest.mark.parametrize("name", ["text_levels", "columns", "name", "index", "values", "is_frame", "n_rows"])
+def test_a_column_may_have_any_name(name):
+    frame = pd.DataFrame({name: [1.0, 2.0, 3.0]})
+    np.testing.assert_allclose(coordinates(frame, bounds={name: (0, 4)}, levels=None)[:, 0], [-0.5, 0, 0.5])
+
+
+def test_a_response_of_polars_without_a_name_has_none():
+    from dpem.tables.inputs import response_name
+
+    assert response_name(np.ones((2, 1)), pl.Series([1.0, 2.0])) is None
+
+
+@pytest.mark.parametrize(
+    "kind", [pl.DataFrame, lambda columns: pl.DataFrame(columns).to_arrow()], ids=["polars", "Arrow"]
+)
+def test_keys_of_a_nested_column_are_not_quoted(kind):
+    """They may come from entries: a dictionary by date, or by name."""
+    frame = kind({"visits": [{"Ada": 1}, {"Ada": 2}], "age": [1.0, 2.0]})
+    for model in (regression(levels=None), regression(levels=None, person="visits")):
+        with pytest.raises(ValueError, match="nested") as refusal:
+            model.fit(frame, [1.0, 2.0])
+        assert "Ada" not in str(refusal.value)
+
+
+def test_texts_of_numpy_are_entries():
+    texts = np.array([["1"], ["secret"], ["3"]], dtype=np.dtypes.StringDType())
+    np.testing.assert_array_equal(numeric_array(texts, "X"), [[1], [np.nan], [3]])
+    np.testing.assert_array_equal(response_of(texts[:, 0]), [1, np.nan, 3])
+
+
+def test_objects_in_a_sparse_matrix_are_refused_by_their_type():
+    X = sparse.csr_matrix(np.eye(3))
+    X.data = np.array([1.0, "secret", 3.0], dtype=object)
+    with pytest.raises(ValueError, match=r"^X must hold numbers, got objects\.$"):
+        regression().fit(X, [1.0, 2.0, 3.0])
+
+
+def test_long_doubles_are_numbers():
+    frame = pd.DataFrame({"age": np.array(["1", "1e4000"], dtype=np.longdouble)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = coordinates(frame, bounds={"age": (0, 2)}, levels=None)
+    np.testing.assert_array_equal(rows[:, 0], [0, np.nan])
+
+
+def test_batches_of_other_types_neither_warn_nor_repeat_a_column():
+    first = pl.DataFrame({"age": pl.Series([1.0, 2.0], dtype=pl.Float32)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source = BatchSource([first, pl.DataFrame({"age": pl.Series([1e300, "x"], dtype=pl.Object)})])
+        assert numbers_of(source)[0][:3] == [1, 2, math.inf]
+    with pytest.raises(ValueError, match="every batch must have the column 'age' of the first, once"):
+        BatchSource([first, pd.DataFrame([[1.0, 2.0]], columns=["age", "age"])])

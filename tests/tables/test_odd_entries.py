@@ -21,7 +21,28 @@ from dpem.tables.entries import checked_levels, number
 from dpem.tables.inputs import open_table, response_of, source_of
 
 N, PLACE, SECRET = 30, 3, "secret-diagnosis"
+
+
+def refuse(*_, **__):
+    raise RuntimeError(SECRET)
+
+
+class Number(float):
+    __float__ = __eq__ = __hash__ = refuse
+
+
+class Text(str):
+    __eq__ = __hash__ = __str__ = strip = lower = encode = refuse
+
+
+class Array:
+    __array__ = __len__ = __getitem__ = __str__ = refuse
+
+
 ODD = {
+    "number of a class": Number(0.5), "text of a class": Text("1"), "array of a class": Array(),
+    "masked": np.ma.masked, "array without dimensions": np.array(1.0),
+    "digits": "1" * 50_000 + "x", "many digits": 10**5000, "long double": np.longdouble("1e4000"),
     "text": SECRET, "very long text": SECRET * 10_000, "text that is a number": " 1e0 ", "bytes": SECRET.encode(),
     "empty text": "", "none": None, "nan": math.nan, "infinity": -math.inf, "large": 1e308, "larger": 10**400,
     "Boolean": True, "complex": 1j, "Decimal": Decimal("0.25"), "signalling nan": Decimal("sNaN"),

@@ -198,3 +198,26 @@ def test_a_text_that_is_no_unicode_identifies_a_person_as_any_other():
     people = hashed(np.array(["a\udc80", "a", "a\udc80"], dtype=object), b"0" * 16)
     assert (people[0] == people[2]).all()
     assert (people[0] != people[1]).any()
+
+
+class Unspeakable:
+    def __str__(self):
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize(
+    "odd", [10**5000, Unspeakable(), "\ud800", [1], b"\xff", np.ma.masked], ids=lambda odd: type(odd).__name__
+)
+def test_whatever_a_person_is_called_others_are_counted_the_same(odd):
+    usual, changed = (np.array([7, None, "x", 7], dtype=object) for _ in range(2))
+    changed[1] = odd
+    secret = b"0" * 16
+    np.testing.assert_array_equal(hashed(changed, secret)[[0, 2, 3]], hashed(usual, secret)[[0, 2, 3]])
+
+
+def test_a_person_whose_name_is_not_valid_utf8():
+    """A Parquet file may hold one: Arrow does not look."""
+    names = pa.array([b"7", b"\xff", b"7.0", "å".encode()]).view(pa.string())
+    found = hashed(names, b"0" * 16)
+    assert len(np.unique(found, axis=0)) == 3
+    np.testing.assert_array_equal(found[0], found[2])

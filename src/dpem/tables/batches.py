@@ -118,8 +118,8 @@ class BatchSource(ConvertingSource):
         if self._named:
             table = Frame(batch)
             for name in self._selection.read:
-                if name not in table.names:
-                    raise ValueError(f"a batch lacks the column {name!r} that the first batch has.")
+                if table.names.count(name) != 1:
+                    raise ValueError(f"every batch must have the column {name!r} of the first, once.")
             return rows_of(table.column, self._selection)
         X, y = _pair(batch)
         if X.shape[1] != self.n_features:

@@ -33,16 +33,17 @@ def is_frame(X: Any) -> bool:
     """A DataFrame of pandas, polars, Arrow or another library that hands over Arrow data."""
     if isinstance(X, np.ndarray) or is_dask(X) or is_source(X):
         return False
-    if getattr(X, "is_frame", None) is True:
+    if getattr(type(X), "is_frame", None) is True:
         return True
     has = (hasattr(X, name) for name in ("__arrow_c_stream__", "__narwhals_dataframe__", "__dataframe__", "collect"))
-    return (hasattr(X, "iloc") and hasattr(X, "columns")) or (any(has) and not is_series(X))
+    return (hasattr(X, "iloc") and not is_series(X)) or (any(has) and not is_series(X))
 
 
 def is_series(X: Any) -> bool:
-    """One column of such a library."""
+    """One column of such a library. The class is asked: labels of rows are attributes of a pandas Series."""
     arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
-    return (hasattr(X, "iloc") or arrow) and not hasattr(X, "columns") and not hasattr(X, "collect_schema")
+    kind = type(X)
+    return (hasattr(X, "iloc") or arrow) and not hasattr(kind, "columns") and not hasattr(kind, "collect_schema")
 
 
 def is_source(X: Any) -> bool:

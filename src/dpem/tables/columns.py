@@ -91,7 +91,7 @@ def select(
             )
         kind = schema.field(person).type
         if not (holds(kind, True) or pa.types.is_temporal(kind)):
-            raise ArgumentError("person", f"must be a column of numbers or texts, but {person!r} is {kind}.")
+            raise ArgumentError("person", f"must be a column of numbers or texts, but {person!r} is {_called(kind)}.")
         if person == target or person in (columns or ()):
             raise ArgumentError(
                 "person", f"must be another column than target and columns, but {person!r} is one of them."
@@ -181,7 +181,9 @@ def holds(kind: pa.DataType, texts: bool) -> bool:
 
 
 def _called(kind: pa.DataType) -> str:
-    """A type in a message; what a categorical type lists may come from rows."""
+    """A type in a message. What a categorical type lists may come from rows, and so may the names in a nested one."""
+    if pa.types.is_nested(kind):
+        return "nested"
     return "categories" if pa.types.is_dictionary(kind) else "text" if is_text(kind) else str(kind)
 
 

@@ -21,8 +21,10 @@ import math
 import numbers as kinds
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +40,7 @@ OTHER = "<other>"
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "<NA>")
 
 _SPACE = " \t\n\r\v\f"
-_NUMBER = r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))"
+_NUMBER = r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf|infinity))"
 _SPELLED = re.compile(_NUMBER)
 
 
@@ -51,10 +53,12 @@ def number(entry: Any) -> float:
     [nan, nan, nan, nan, nan]
     """
     if isinstance(entry, str):
-        text = entry.strip(_SPACE)
+        text = str.strip(entry, _SPACE)  # and float.__float__ below: a subclass may do anything
         if _SPELLED.fullmatch(text):
             return float(text)
         return {"true": 1.0, "false": 0.0}.get(text.lower(), math.nan)
+    if isinstance(entry, float):
+        return float.__float__(entry)
     if isinstance(entry, complex) and entry.imag == 0:  # pandas makes a column complex for one such entry
         return entry.real
     if not isinstance(entry, kinds.Real | Decimal | np.bool_):
@@ -63,11 +67,12 @@ def number(entry: Any) -> float:
         return float(entry)
     except OverflowError:
         return math.inf if entry > 0 else -math.inf  # type: ignore[operator]
-    except (TypeError, ValueError):  # a signalling NaN
+    except Exception:  # a signalling NaN, or a class of the user's
         return math.nan
 
 
-class Levels(NamedTuple):
+@dataclass(frozen=True)
+class Levels:
     """Levels of a categorical column: the numbers that stand for them in the rows, and how they are called.
 
     Levels that are numbers, or all spell one, stand for themselves; others have their places, 0, 1, …; ``texts`` says
@@ -78,7 +83,7 @@ class Levels(NamedTuple):
     labels: tuple[str, ...]
     texts: bool
 
-    @property
+    @cached_property
     def other(self) -> bool:
         return self.values[-1] == math.inf
 
@@ -94,11 +99,11 @@ class Levels(NamedTuple):
         last = [OTHER] if self.other else []
         return [*(value if plain else label for value, label in self._declared), *last]
 
-    @property
+    @cached_property
     def by_text(self) -> dict[str, float]:
         return {} if not self.texts else {text: value for value, text in self._declared}
 
-    @property
+    @cached_property
     def by_number(self) -> dict[float, float]:
         """What stands for a number: the level that it is, or that spells it (in its plainest way, if several do)."""
         found: dict[float, float] = {}
@@ -119,8 +124,10 @@ class Levels(NamedTuple):
         >>> [levels.value(entry) for entry in ("north", 2, "2.0", "south", None, "")]
         [0.0, 1.0, 1.0, inf, nan, nan]
         """
-        if isinstance(entry, str) and entry in self.by_text:
-            return self.by_text[entry]
+        if isinstance(entry, str):
+            entry = str.__str__(entry)  # a subclass may compare as it likes
+            if entry in self.by_text:
+                return self.by_text[entry]
         value = self.by_number.get(number(entry))
         if value is not None:
             return value
@@ -160,7 +167,8 @@ def converted(column: Any, levels: Levels | None, dtype: np.dtype) -> NDArray[np
     """A column of Arrow's, or an array of Python objects, as numbers."""
     if isinstance(column, np.ndarray):
         rule = number if levels is None else levels.value
-        return np.array([rule(entry) for entry in column], dtype=dtype)
+        with np.errstate(over="ignore"):  # a number may be too large for float32
+            return np.array([rule(entry) for entry in column]).astype(dtype, copy=False)
     if getattr(column, "num_chunks", 1) > 1:
         return np.concatenate([converted(chunk, levels, dtype) for chunk in column.chunks])
     return numbers(column, dtype) if levels is None or not levels.coded else codes(column, levels, dtype)
@@ -279,11 +287,19 @@ def _filled(column: Any, value: Any) -> NDArray[Any]:
     return np.asarray(column.fill_null(value))
 
 
+def as_text(entry: Any) -> str | None:
+    """An entry as a text that Arrow takes, with half of a surrogate pair spelled out; None where it has none."""
+    try:
+        return str(entry).encode(errors="backslashreplace").decode()
+    except Exception:  # a whole number of thousands of digits, or a class of the user's
+        return None
+
+
 def is_missing(entry: Any) -> bool:
-    """None, NaN, what pandas has for them, or a text that says so."""
+    """None, NaN, what pandas and NumPy have for them, or a text that says so."""
     if isinstance(entry, str):
-        return entry in MISSING
-    if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
+        return str.__str__(entry) in MISSING
+    if entry is None or type(entry).__name__ in ("NAType", "NaTType", "MaskedConstant"):
         return True
     if isinstance(entry, np.datetime64 | np.timedelta64):
         return bool(np.isnat(entry))

@@ -16,6 +16,7 @@ from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, KEPT, KeptChunk, KeptRows, StridedSource
 from dpem.tables.columns import Selection, rows_of
+from dpem.tables.entries import as_text
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
@@ -186,7 +187,7 @@ def column_of(series: Any) -> Any:
     """A column as Arrow data, or as an array of Python objects where it is no column of one type."""
     if isinstance(series, pa.Array | pa.ChunkedArray):
         return series
-    if str(getattr(series, "dtype", None)).startswith(("object", "complex")):
+    if str(getattr(series, "dtype", None)).startswith(("object", "complex", "float128", "longdouble")):
         return np.asarray(series, dtype=object)
     if hasattr(series, "cat") and hasattr(series, "iloc"):  # its categories may be of any kind
         return pa.array([], _CATEGORIES) if len(series) == 0 else np.asarray(series, dtype=object)
@@ -200,6 +201,9 @@ def column_of(series: Any) -> Any:
         return entries
     try:
         return (column.cast(nw.Float64) if column.dtype in _LONG else column).to_arrow()
+    except UnicodeEncodeError:
+        texts = (as_text(entry) if isinstance(entry, str) else None for entry in np.asarray(series, dtype=object))
+        return pa.array(texts, pa.large_string())
     except (pa.ArrowException, TypeError, NotImplementedError):
         return pa.array([None] * len(column), pa.binary())  # of a type that holds no numbers: refused by it
 

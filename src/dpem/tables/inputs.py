@@ -69,7 +69,7 @@ def open_table(
         raise ArgumentError(
             "y", f"has the name of a column of X, {y_name!r}: leave the column out of X, or rename one."
         )
-    read_as = checked_levels(getattr(X, "text_levels", None) or None)
+    read_as = checked_levels(getattr(X, "text_levels", None) if is_source(X) else None)
     if not is_frame(X) and not is_dask(X):
         texts = [name for name, each in declared.items() if each.texts and each != read_as.get(name)]
         if texts:
@@ -193,7 +193,7 @@ def _name(y: Any) -> str | None:
         names = frame_of(y).names
         return names[0] if len(names) == 1 else None
     name = getattr(y, "name", None)
-    return name if isinstance(name, str) else None
+    return name if isinstance(name, str) and name else None
 
 
 def _refuse_unknown(declared: Mapping[str, Levels], names: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
 from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
-from dpem.tables.entries import decoded, is_missing, is_text
+from dpem.tables.entries import as_text, decoded, is_missing, is_text
 
 Hashes = NDArray[np.uint64]
 
@@ -87,8 +87,7 @@ def _text(entry: Any) -> str | None:
     if is_missing(entry):
         return None
     whole = isinstance(entry, float | np.floating | Decimal | bool | np.bool_) and math.isfinite(entry)
-    text = str(int(entry)) if whole and entry == int(entry) else str(entry)
-    return text.encode(errors="backslashreplace").decode()  # Arrow refuses half of a surrogate pair
+    return as_text(int(entry) if whole and entry == int(entry) else entry)
 
 
 def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
@@ -104,9 +103,11 @@ def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
 
 
 def _of_texts(texts: Any, secret: bytes) -> Hashes:
-    coded = texts.dictionary_encode(null_encoding="encode")
+    import pyarrow as pa
+
+    coded = texts.cast(pa.large_binary()).dictionary_encode(null_encoding="encode")  # a file may hold no valid UTF-8
     digests = [
-        hashlib.blake2b(b"" if text is None else b"+" + text.encode(), digest_size=16, key=secret).digest()
+        hashlib.blake2b(b"" if text is None else b"+" + text, digest_size=16, key=secret).digest()
         for text in coded.dictionary.to_pylist()
     ]
     known = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray
+from dpem.tables.blocks import is_series
 from dpem.tables.entries import Levels, converted
 
 
@@ -53,20 +54,20 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
     >>> numeric_array([[1, "2"], [3.5, [4.0]]], "X").tolist()
     [[1.0, 2.0], [3.5, nan]]
     """
-    if sparse.issparse(values):
-        return values
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, numeric_array(values.data, name, levels))
-    array = np.asarray(values) if hasattr(values, "__array__") else _listed(values, name)
+    is_array = sparse.issparse(values) or hasattr(values, "__array__")
+    array = values if sparse.issparse(values) else np.asarray(values) if is_array else _listed(values, name)
+    kind = array.dtype.kind
+    if kind in _KINDS or (kind in "OUT" and sparse.issparse(array)):
+        raise ArgumentError(name, f"must hold numbers, got {_KINDS.get(kind, 'objects')}.")
     texts = levels is not None and levels.texts
-    if array.dtype.kind in "OU" or (texts and array.dtype.kind in "biuf"):
+    if kind in "OUT" or (texts and kind in "biuf"):
         entries = array.ravel().astype(object)
         if not texts and set(map(type, entries)) <= {int, float, bool}:
             with suppress(OverflowError):
                 return array.astype(np.float64)
         return converted(entries, levels, np.dtype(np.float64)).reshape(array.shape)
-    if array.dtype.kind in "SmMV":
-        raise ArgumentError(name, f"must hold numbers, got {_KINDS[array.dtype.kind]}.")
     return array
 
 
@@ -74,14 +75,24 @@ _KINDS = {"S": "bytes", "m": "durations", "M": "dates", "V": "records"}
 
 
 def _listed(values: Any, name: str) -> NDArray[Any]:
-    """A list, or a list of rows, as an array of Python objects: no entry decides the type, and thereby the fate, of
-    others.
-    """
+    """A list, or a list of rows, as an array of Python objects. NumPy is not asked to: it would look into entries."""
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        return np.asarray(values, dtype=object)
+    if not len(values) or not all(map(_is_row, values)):
+        return np.fromiter(values, dtype=object, count=len(values))
     with suppress(ValueError):
-        array = np.asarray(values, dtype=object)
-        if array.ndim != 1 or not len(array) or not all(isinstance(row, list | tuple | np.ndarray) for row in array):
-            return array
+        return np.stack([_row(row) for row in values])
     raise ArgumentError(name, "must be an array of numbers whose rows have equally many entries.")
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list | tuple | range) or (isinstance(row, np.ndarray) and row.ndim > 0) or is_series(row)
+
+
+def _row(row: Any) -> NDArray[Any]:
+    if isinstance(row, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(row.astype(object), None))
+    return row.astype(object) if hasattr(row, "astype") else np.fromiter(row, dtype=object, count=len(row))
 
 
 #: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.
