@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
@@ -15,9 +16,12 @@ from small_models import BOUNDS, DPMeans, DPTwoClasses, DPTwoComponents, people
 
 from dpem import Budget, DPGaussianMixture, DPStandardScaler
 from dpem.display import CoefficientDisplay, EllipseDisplay, MixtureDisplay, PlanDisplay, PriceDisplay
+from dpem.display.base import Display
+from dpem.display.coefficients import draw_estimates
 from dpem.display.components import matrices
 from dpem.fitting.summary import Estimates
 from dpem.paper import DPMissingRegression
+from dpem.privacy import Price, Release
 
 PUBLISHED = DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5, method="published", sparsity=2, signal=1.0)
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
@@ -56,7 +60,7 @@ def test_some_coefficients_on_axes_of_one_s_own(groups):
     assert shown.ax_ is ax
     assert len(ax.get_yticklabels()) == 1
     with pytest.raises(ValueError, match="'hat' is none"):
-        shown.plot(names=["hat"])
+        CoefficientDisplay.from_estimator(groups, names=["hat"])
 
 
 def test_the_paper_s_coefficients_have_their_threshold():
@@ -73,15 +77,15 @@ def test_a_panel_for_each_group(groups):
     assert [ax.get_title() for ax in shown.axes_] == ["component 1: 70 %", "component 2: 30 %"]
     drawn = shown.axes_[0].containers[0].lines[0].get_xdata()
     assert np.allclose(drawn, groups.means_ / np.array([100, 4, 50]))
-    bars = MixtureDisplay.from_estimator(DPTwoClasses(**GIVEN).fit(people()))
-    assert np.allclose([bar.get_width() for bar in bars.axes_[0].patches], bars.profile.centre[0] / [100, 4, 50])
-    with pytest.raises(ValueError, match="one for each of 2 components, got 1"):
-        shown.plot([pyplot.subplots()[1]])
+    classes = DPTwoClasses(**GIVEN).fit(people())
+    bars = MixtureDisplay.from_estimator(classes).axes_[0].patches
+    assert np.allclose([bar.get_width() for bar in bars], classes._profile().centre[0] / [100, 4, 50])
+    with pytest.raises(ValueError, match="one for each of 2 panels, got 1"):
+        MixtureDisplay.from_estimator(groups, axes=[pyplot.subplots()[1]])
 
 
 def test_shares_of_the_price_add_up(groups):
     shown = PriceDisplay.from_estimator(groups)
-    assert math.isclose(sum(shown.shares), 1.0)
     assert [bar.get_width() for bar in shown.ax_.patches] == pytest.approx([90, 10])
 
 
@@ -98,17 +102,19 @@ LONG = "share of rows put into another class than without privacy, of those with
 
 
 def long_plan():
-    return PlanDisplay(x=[1, 2], median=[2, 1], low=[1, 0.5], high=[3, 2], quantity=LONG, along="ε").plot()
+    prediction = SimpleNamespace(median=1.0, low=0.5, high=2.0, quantity=LONG)
+    return PlanDisplay.from_estimator(SimpleNamespace(plan=lambda n, d: SimpleNamespace(prediction=prediction)), [1, 2])
 
 
 def long_names():
-    value = np.array([60.0, 0.1, 0.2])
-    own = Estimates.noisy((f"the intercept, {LONG}", LONG, "x"), value, 0.01)
-    return CoefficientDisplay(estimates={"": own}).plot()
+    own = Estimates.noisy((f"the intercept, {LONG}", LONG, "x"), np.array([60.0, 0.1, 0.2]), 0.01)
+    return Display(draw_estimates({"": own}, None, None))
 
 
 def long_prices():
-    return PriceDisplay(queries=[LONG, f"{LONG} (×5)"], shares=[0.5, 0.5], values=[True, False]).plot()
+    releases = [Release(words, "Gaussian", Price(0.1), 1.0, 1.0, 10) for words in (LONG, *[f"{LONG}s"] * 5)]
+    whole = SimpleNamespace(price=Price(0.6))
+    return PriceDisplay.from_estimator(SimpleNamespace(_fit_summary=dict, guarantee_=whole, releases_=releases))
 
 
 @pytest.mark.parametrize("draw", [long_plan, long_names, long_prices])
@@ -118,10 +124,10 @@ def test_long_titles_and_labels_are_not_cut(draw):
 
 def test_sizes_that_differ_have_a_scale_each():
     own = Estimates.noisy(("intercept", "age", "dose"), np.array([60.0, 0.1, -0.2]), 0.01)
-    shown = CoefficientDisplay(estimates={"": own}).plot()
-    names = [[label.get_text() for label in ax.get_yticklabels()] for ax in shown.axes_]
+    axes = draw_estimates({"": own}, None, None)
+    names = [[label.get_text() for label in ax.get_yticklabels()] for ax in axes]
     assert names == [["intercept"], ["age", "dose"]]
-    assert max(map(abs, shown.axes_[1].get_xlim())) < 1
+    assert max(map(abs, axes[1].get_xlim())) < 1
 
 
 def test_several_fits_side_by_side(groups):
@@ -135,7 +141,7 @@ def test_several_fits_side_by_side(groups):
 
 def test_a_mixture_s_panel_is_filled(groups):
     shown = MixtureDisplay.from_estimator(groups)
-    own, width = shown.profile, np.array([100, 4, 50])
+    own, width = groups._profile(), np.array([100, 4, 50])
     ends = (own.centre + own.spread) / width, (own.centre - own.spread) / width
     low, high = shown.axes_[0].get_xlim()
     assert (ends[0].max() - ends[1].min()) / (high - low) > 0.85
@@ -158,13 +164,13 @@ class TestEllipses:
         sizes = sorted((inner.get_width(), inner.get_height()))
         assert sizes == pytest.approx(sorted(2 * np.sqrt(model.covariances_[0, [0, 2]])))
         cross = ax.containers[0].lines[2][0].get_segments()[0][:, 0]
-        error = model.summary().standard_error[f"{shown.labels[0]}: mean of x0"]
+        error = model.summary().standard_error["component 1: mean of x0"]
         assert np.diff(cross)[0] == pytest.approx(2 * 1.96 * error)
         assert len(EllipseDisplay.from_estimator(model).axes_) == 3
         with pytest.raises(ValueError, match="'hat' is none"):
-            shown.plot([("x0", "hat")])
-        with pytest.raises(ValueError, match="one for each of 1 pairs, got 2"):
-            shown.plot([("x0", "x1")], pyplot.subplots(1, 2)[1])
+            EllipseDisplay.from_estimator(model, pairs=[("x0", "hat")])
+        with pytest.raises(ValueError, match="one for each of 1 panels, got 2"):
+            EllipseDisplay.from_estimator(model, pairs=[("x0", "x1")], axes=pyplot.subplots(1, 2)[1])
 
     def test_other_models_are_refused(self, groups):
         with pytest.raises(ValueError, match="a fitted Gaussian mixture, got DPTwoComponents"):
@@ -179,10 +185,9 @@ class TestEllipses:
 
 def test_plans_over_epsilon_and_over_rows():
     planned = PlanDisplay.from_estimator(DPMeans(**GIVEN), 3000, epsilon=[0.5, 1, 2])
-    assert (planned.along, planned.x.tolist()) == ("ε", [0.5, 1, 2])
-    assert (planned.low <= planned.median).all()
+    assert (planned.ax_.get_xlabel(), planned.ax_.lines[0].get_xdata().tolist()) == ("ε", [0.5, 1, 2])
     rows = PlanDisplay.from_estimator(DPMeans(**GIVEN), [1000, 2000])
-    assert (rows.along, rows.x.tolist()) == ("rows", [1000, 2000])
+    assert (rows.ax_.get_xlabel(), rows.ax_.lines[0].get_xdata().tolist()) == ("rows", [1000, 2000])
     assert rows.ax_.get_title(loc="left") == "width of an interval"
 
 

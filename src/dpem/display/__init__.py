@@ -1,4 +1,4 @@
-"""Pictures of a fit or a plan for notebooks and papers, in scikit-learn's manner: ``from_estimator``, then ``plot``.
+"""Pictures of a fit or a plan for notebooks and papers: ``CoefficientDisplay.from_estimator(model)``, and so on.
 
 They show what was released, so drawing them costs nothing. matplotlib is loaded when something is drawn.
 """
