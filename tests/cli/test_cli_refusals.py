@@ -49,18 +49,11 @@ def odd_files(folder):
         ),
         (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'gauss'; models are"),
         ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "--epsilon must be given, here or in dpem.toml"),
-        ([*MIXTURE, "--epsilon", "1"], Exit.USAGE, "--delta must be given, here or in dpem.toml"),
         ([*MIXTURE, *PRICE, "--epsilon", "-1"], Exit.USAGE, "--epsilon must be a positive number"),
         ([*MIXTURE, *PRICE, "--epsilon", "inf"], Exit.USAGE, "--epsilon must be finite"),
-        ([*MIXTURE, *PRICE, "--epsilon", "nan"], Exit.USAGE, "--epsilon must be a positive number"),
         ([*MIXTURE, *PRICE, "--epsilon", "much"], Exit.USAGE, "--epsilon must be a number, got 'much'"),
-        ([*MIXTURE, *PRICE, "--delta", "1"], Exit.USAGE, "--delta must lie strictly between 0 and 1"),
-        ([*MIXTURE, *PRICE, "--sigma", "0"], Exit.USAGE, "--sigma must be a positive finite number"),
-        ([*MIXTURE, *PRICE, "--signal", "0"], Exit.USAGE, "--signal must be a positive finite number"),
-        ([*MIXTURE, *PRICE, "--sparsity", "few"], Exit.USAGE, "--sparsity must be a positive whole number"),
         ([*MIXTURE, *PRICE, "--sparsity", "4"], Exit.USAGE, "--sparsity must be between 1 and"),
         ([*MIXTURE, *PRICE, "--sparsity", "auto"], Exit.USAGE, "--sparsity auto needs --max-sparsity"),
-        ([*MIXTURE, *PRICE, "--max-sparsity", "2"], Exit.USAGE, "--max-sparsity goes with"),
         ([*MIXTURE, *PRICE[:4], "--method", "published"], Exit.USAGE, "--method published needs --sigma"),
         ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "--target"),
         (["fit", "missing-regression", "missing.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
@@ -90,7 +83,6 @@ def odd_files(folder):
         ([*MIXTURE, *PRICE, "--scaler", "edited.json"], Exit.DATA, "cannot be loaded"),
         ([*MIXTURE, *PRICE, "--scheduler", "nowhere"], Exit.DATA, "the Dask scheduler at nowhere cannot be reached"),
         ([*MIXTURE, *PRICE, "--out", "no/model.json"], Exit.OUTPUT, "its folder does not exist"),
-        ([*MIXTURE, *PRICE, "--report", "no/report.html"], Exit.OUTPUT, "its folder does not exist"),
         ([*MIXTURE, *PRICE, *LEDGERED, "--dataset", "patient"], Exit.LEDGER, "dpem ledger open opens it"),
         ([*MIXTURE, *PRICE, "--ledger", "sqlite:///no.db", "--dataset", "x"], Exit.LEDGER, "there is no such file"),
         ([*MIXTURE, *PRICE, "--ledger", "sqlite:///notes.txt", "--dataset", "x"], Exit.LEDGER, "not a database"),
@@ -125,7 +117,6 @@ def odd_files(folder):
             Exit.USAGE,
             "NAME=V1,V2",
         ),
-        (["predict", "no.json", "patients.csv", "--out", "p.csv"], Exit.DATA, "there is no such file"),
         (["predict", "edited.json", "patients.csv", "--out", "p.csv"], Exit.DATA, "cannot be loaded"),
         (["predict", "edited.json", "patients.csv", "--out", "p.txt"], Exit.USAGE, "--out must end in .csv"),
     ],
@@ -137,33 +128,16 @@ def test_refusals(arguments, code, message):
     assert done.code == code, done.err
     assert done.out == ""
     assert message in done.err
-    waited = r"(dpem: connecting to \S+, \d+ s\n)*"  # where the machine is busy
-    assert re.fullmatch(waited + "dpem: error: .*\n", done.err)
+    assert re.fullmatch("dpem: error: .*\n", done.err)
     assert SECRET not in done.err
     assert "secret" not in done.err
     machine = dpem(*arguments, "--json")
-    assert (machine.code, machine.json["error"]["code"], machine.err) == (code, code, "")
+    error = machine.json["error"]
+    assert (machine.code, machine.err, error["code"], error["kind"]) == (code, "", code, code.name.lower())
+    assert error["charged"] is False
+    assert message in error["message"]
     assert sorted(os.listdir()) == before
     assert charged() == 0
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["predict", "a.json", "b.csv"],
-        ["fit"],
-        [*MIXTURE, *PRICE, "--columns", "hieght"],
-        [*MIXTURE, *PRICE, "--start", "no.npy"],
-    ],
-)
-def test_refusals_in_json(arguments):
-    done = dpem(*arguments, "--json")
-    assert done.err == ""
-    error = done.json["error"]
-    assert error["code"] == done.code
-    assert error["kind"] in ("usage", "data")
-    assert error["charged"] is False
-    assert error["message"]
 
 
 def test_a_missing_value_is_not_refused():
@@ -196,19 +170,8 @@ def test_a_model_edited_by_hand(folder):
 
 
 def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
-    done = dpem(
-        "fit",
-        "symmetric-regression",
-        "mixed.csv",
-        "--target",
-        "outcome",
-        "--epsilon",
-        "0.02",
-        "--delta",
-        "1e-4",
-        "--sigma",
-        "0.5",
-    )
+    price = ["--epsilon", "0.02", "--delta", "1e-4", "--sigma", "0.5"]
+    done = dpem("fit", "symmetric-regression", "mixed.csv", "--target", "outcome", *price)
     assert done.code == Exit.PLAN
     assert "--start must be given" in done.err
 

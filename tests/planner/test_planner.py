@@ -150,17 +150,15 @@ class TestBrowser:
         assert not js(shown, seen)
         assert js(shown, "document.getElementById('wrong').textContent") == ""
 
-    @pytest.mark.parametrize(
-        ("median", "message"),
-        [
-            (0.031, "Of 100 people about 3 are assigned to another component than without privacy."),
-            (0.01, "Of 100 people about 1 is assigned to another component than without privacy."),
-            (0.0042, "Of 1,000 people about 4 are assigned to another component than without privacy."),
-            (0.00001, "Of 10,000 people less than one is assigned to another component than without privacy."),
-        ],
-    )
-    def test_a_share_is_stated_in_people(self, shown, median, message):
-        assert js(shown, f"inWords(model(read()), read(), {{median: {median}}})") == message
+    def test_a_share_is_stated_in_people(self, shown):
+        for median, people in (
+            (0.031, "100 people about 3 are"),
+            (0.01, "100 people about 1 is"),
+            (0.0042, "1,000 people about 4 are"),
+            (0.00001, "10,000 people less than one is"),
+        ):
+            message = js(shown, f"inWords(model(read()), read(), {{median: {median}}})")
+            assert message == f"Of {people} assigned to another component than without privacy."
 
     def test_a_loss_of_what_is_explained_is_stated_as_such(self, shown):
         own = "{quantity: 'R² lost to privacy', effect: {}}"
@@ -172,13 +170,6 @@ class TestBrowser:
         for gaussian in (True, False):
             exact = largest_price(epsilon, delta, gaussian=gaussian).rho
             assert js(shown, f"rho({epsilon}, {delta}, {str(gaussian).lower()})") == pytest.approx(exact, rel=0.01)
-
-    def test_a_move_is_answered_within_a_tenth_of_a_second(self, shown):
-        times = []
-        for value in range(0, 1000, 100):
-            put(shown, "epsilon-slider", value)
-            times.append(float(js(shown, "document.body.dataset.milliseconds")))
-        assert float(np.median(times)) < 100
 
     def test_more_rows_and_more_epsilon_never_predict_worse(self, shown):
         for along, ends in (("n", (300, 1e6)), ("epsilon", (0.05, 20))):

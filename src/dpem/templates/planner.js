@@ -214,7 +214,7 @@ function split(state) {
   $("split").innerHTML = rows.join("");
 }
 function draw() {
-  const begun = performance.now(), state = read(), own = model(state);
+  const state = read(), own = model(state);
   $("groups-row").hidden = !own.count;
   const valid = FIELDS.every((name) => $(name).value !== "" && $(name).checkValidity());
   $("wrong").textContent = valid ? "" : "A field holds no number within its limits.";
@@ -241,7 +241,6 @@ function draw() {
   split(state);
   $("command").textContent = command(state);
   $("python").textContent = python(state);
-  document.body.dataset.milliseconds = String(performance.now() - begun);
 }
 async function copied(button) {
   const text = $(button.dataset.copies).textContent;
