@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -44,6 +44,16 @@ def test_more_bits_only_narrow_an_interval():
         outer = gumbel._decimal_interval(0.3, m, 16)
         inner = gumbel._decimal_interval(0.3, (m << 16) | int(rng.integers(0, 2**16)), 32)
         assert outer[0] <= inner[0] < inner[1] <= outer[1]
+
+
+@pytest.mark.parametrize(("m", "length"), [(1, 64), (2**63 + 12345, 64), (2**128 - 2, 128)])
+def test_the_ends_of_an_interval_are_moved_outwards(m, length):
+    low, high = gumbel._decimal_interval(0.25, m, length)
+    with localcontext() as context:
+        context.prec = 600
+        ends = [Decimal(0.25) - (-((1 - Decimal(at) / 2**length).ln())).ln() for at in (m + 1, m)]
+        assert low < ends[0]
+        assert ends[1] < high
 
 
 def test_a_known_value():
