@@ -34,7 +34,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "privacy/mechanisms": ("privacy/test_mechanisms", "privacy/test_selection", "privacy/test_curator"),
     "privacy/noise": ("privacy/test_mechanisms", "privacy/test_gumbel", "privacy/test_curator"),
     "privacy/gumbel": ("privacy/test_gumbel", "privacy/test_mechanisms", "privacy/test_selection"),
-    "privacy/guarantee": ("privacy/test_guarantee", "privacy/test_accounting", "privacy/test_rows_per_person", "privacy/test_budget"),
+    "privacy/guarantee": (
+        "privacy/test_guarantee",
+        "privacy/test_accounting",
+        "privacy/test_rows_per_person",
+        "privacy/test_budget",
+    ),
     "privacy/budget": ("privacy/test_budget", "privacy/test_ledger"),
     "queries/narrow": ("queries/test_scales", "queries/test_in_memory", "queries/test_mixture_queries"),
     "queries/block_loop": ("queries/test_block_loop", "queries/test_block_loop_rows", "queries/test_in_memory"),

@@ -12,7 +12,16 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
-from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPGridSearch, DPLatentClass, DPLinearRegression, save_model
+from dpem import (
+    Budget,
+    BudgetExceeded,
+    DPGaussianMixture,
+    DPGridSearch,
+    DPLatentClass,
+    DPLinearRegression,
+    DPMixtureRegression,
+    save_model,
+)
 from dpem.audit.neighbours import Table, neighbours
 from dpem.fitting.search import CandidateScores
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -125,7 +134,7 @@ def test_one_outlier_decides_what_scikit_learn_chooses_and_not_what_we_do():
     [
         ({"estimator": Ridge()}, "candidates are compared; got Ridge"),
         ({"estimator": DPSymmetricMixture(budget=Budget(1.0, 1e-5))}, "must not have a budget: give it to the search"),
-        ({"param_grid": {"epsilon": [1.0, 2.0]}}, "'epsilon' is set by the search"),
+        ({"param_grid": {"epsilon": [1.0, 2.0]}}, "'epsilon' is the same for all"),
         ({"param_grid": {"alpha": [1.0, 2.0]}}, "'alpha' is no argument of the estimator"),
         ({"param_grid": 3}, "param_grid must be a dict"),
         ({"param_grid": {"sigma": [0.5, -1.0]}}, "sigma must be a positive finite number"),
@@ -215,10 +224,40 @@ def test_what_a_search_over_general_models_refuses_costs_nothing():
     paid = {"epsilon": 1.0, "delta": 1e-6, "budget": budget}
     for estimator, grid, message in (
         (DPLinearRegression(bounds=(-10, 10), y_bounds=(-9, 9)), {"sparsity": [1]}, "got DPLinearRegression"),
-        (GENERAL["classes"][0], {"levels": [None]}, "'levels' is set by the search"),
+        (GENERAL["classes"][0], {"levels": [None]}, "'levels' is the same for all"),
         (GENERAL["classes"][0], {"n_classes": [1, 2]}, "n_classes must be at least 2"),
         (DPLatentClass(), {"n_classes": [2]}, "columns .* are not numeric"),
     ):
         with pytest.raises(ValueError, match=message):
             DPGridSearch(estimator, grid, **paid).fit(rows.iloc[:, :5], rows["a"] if "sparsity" in grid else None)
+    assert budget.n_charges == 0
+
+
+def test_a_formula_s_columns_alone_are_compared():
+    """The table has a column that the formula does not name, and columns in another order."""
+    rng = np.random.default_rng(3)
+    people = pd.DataFrame({"id": np.arange(4000), "height": rng.normal(0, 1, 4000), "other": "x"})
+    people["weight"] = np.exp(rng.choice([1.0, 4.0], 4000) + 0.1 * rng.standard_normal(4000))
+    bounds = {"weight": (0.1, 1000), "height": (-5, 5), "other": (0, 1)}
+    model = DPGaussianMixture.from_formula("~ log(weight) + height", 2, bounds=bounds, check=False)
+    search = DPGridSearch(model, {"n_components": [1, 2]}, **PRICE, random_state=0, person="id").fit(people)
+    assert search.best_params_ == {"n_components": 2}
+
+
+@pytest.mark.parametrize(
+    ("model", "grid", "message"),
+    [
+        (DPGaussianMixture(2, bounds=(-9, 9)), {"formula": ["~ x0"]}, "'formula' is the same for all"),
+        (
+            DPMixtureRegression.from_formula("y ~ x0", 2, bounds={"x0": (0, 1), "y": (0, 1)}),
+            {"check": [False]},
+            "estimator must have no formula, unless X is a data frame and the model has no response",
+        ),
+    ],
+)
+def test_a_formula_that_cannot_be_searched_is_refused_before_the_charge(model, grid, message):
+    budget = Budget(**PRICE)
+    X = np.random.default_rng(0).random((500, 2))
+    with pytest.raises(ValueError, match=message):
+        DPGridSearch(model, grid, **PRICE, budget=budget).fit(pd.DataFrame(X, columns=["x0", "y"]))
     assert budget.n_charges == 0

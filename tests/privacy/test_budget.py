@@ -389,3 +389,21 @@ def test_numbers_that_floating_point_lacks_are_refused():
     assert Total.checked("budget", 2**53, 1e-5, 1).epsilon == 2.0**53
     with pytest.raises(ValueError, match="epsilon of a budget must be positive"):
         Total.checked("budget", 2**53 + 1, 1e-5, 1)
+
+
+def test_a_charge_protects_one_row_unless_it_says_more():
+    assert Charge(0.5, 1e-6, Price(1e-3)).rows_per_person == 1
+    with pytest.raises(BudgetExceeded, match="protects one row"):
+        Budget(1.0, 1e-5, rows_per_person=2).charge(0.5, 1e-6, Price(1e-3))
+
+
+@pytest.mark.parametrize("share", [0.9999, 1 - 1e-7])
+def test_what_is_left_is_small_but_exact_when_nearly_all_is_spent(share):
+    """And one more fit of that size is accepted, with either kind of noise."""
+    total = Total(1.0, 1e-5)
+    charges = [Charge(1.0, 1e-5, Price(share * WHOLE))]
+    left = total.left(charges, 1e-5)
+    assert 1e-6 < left < 0.05
+    for gaussian in (False, True):
+        assert total.fits([*charges, Charge(*full(left, 1e-5, gaussian))])
+    assert not total.fits([*charges, Charge(*full(1.01 * left, 1e-5, True)), Charge(*full(0.01 * left, 1e-5))])

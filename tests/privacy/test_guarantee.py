@@ -19,7 +19,11 @@ def test_only_seeded_noise_is_called_a_simulation():
 
 @pytest.mark.parametrize(
     ("neighbours", "rows", "unit"),
-    [(REPLACE_ROWS, 1, "one row"), (REPLACE_ROWS, 5, "one person with up to 5 rows"), (REPLACE_PERSON, 5, "one person")],
+    [
+        (REPLACE_ROWS, 1, "one row"),
+        (REPLACE_ROWS, 5, "one person with up to 5 rows"),
+        (REPLACE_PERSON, 5, "one person"),
+    ],
 )
 def test_the_unit_is_named(neighbours, rows, unit):
     assert replace(ALONE, neighbours=neighbours, rows_per_person=rows).unit == unit

@@ -51,7 +51,7 @@ def test_the_ends_of_an_interval_are_moved_outwards(m, length):
     low, high = gumbel._decimal_interval(0.25, m, length)
     with localcontext() as context:
         context.prec = 600
-        ends = [Decimal(0.25) - (-((1 - Decimal(at) / 2**length).ln())).ln() for at in (m + 1, m)]
+        ends = [Decimal("0.25") - (-((1 - Decimal(at) / 2**length).ln())).ln() for at in (m + 1, m)]
         assert low < ends[0]
         assert ends[1] < high
 

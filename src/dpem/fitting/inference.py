@@ -42,7 +42,7 @@ class Predictions:
         observed = self.model._new_responses(self.eta, self.se_eta, alpha)
         if observed is not None:
             columns |= {"obs_ci_lower": observed[0], "obs_ci_upper": observed[1]}
-        return pandas_of(columns, None)
+        return pandas_of(columns)
 
 
 class RegressionResults(UnitModel):
@@ -216,7 +216,7 @@ class RegressionResults(UnitModel):
         contrasts = Contrasts(names, values, np.sqrt(np.diag(covariance)))
         low, high = contrasts.conf_int(level).T
         columns = {"term": list(names), "estimate": values, "std.error": contrasts.sd, "statistic": contrasts.statistic}
-        return pandas_of({**columns, "p.value": contrasts.pvalue, "conf.low": low, "conf.high": high}, None)
+        return pandas_of({**columns, "p.value": contrasts.pvalue, "conf.low": low, "conf.high": high})
 
     def glance(self) -> Any:
         """The fit in one row, as R's ``broom::glance`` has it: a DataFrame, for ``to_csv``."""
@@ -228,7 +228,7 @@ class RegressionResults(UnitModel):
                 columns[name] = [getattr(self, attribute)]
         if check is not None:
             columns |= {"lead": [check.lead], "lead.std.error": [check.standard_error]}
-        return pandas_of(columns, None)
+        return pandas_of(columns)
 
 
 def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, WaldTest]:

@@ -21,7 +21,7 @@ from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.plan import Plan
 from dpem.fitting.step import Step
 from dpem.fitting.summary import GIVEN, Estimates, Extra, FitSummary, Profile, Setting, from_estimator
-from dpem.fitting.uncertainty import Uncertainty, frame
+from dpem.fitting.uncertainty import Uncertainty
 from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
@@ -223,7 +223,7 @@ class UnitModel(FittedModel):
         """A DataFrame with a row for each parameter: estimate, standard error, its parts (sampling, privacy, misfit),
         the interval, and the detectable size. The fit check and a note on the errors are in its ``attrs``.
         """
-        table = frame(self._errors.rows(level))
+        table = self._errors.frame(level)
         table.attrs["note"] = self._errors.note
         table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return table

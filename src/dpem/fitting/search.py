@@ -25,13 +25,14 @@ from dpem import _validation as arguments
 from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
+from dpem.fitting.formula import missing_columns
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
 from dpem.privacy import Budget, Charge, Curator, Price, largest_price
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables import Source
 from dpem.tables.blocks import is_frame, pieces, response
-from dpem.tables.inputs import open_table, source_of
+from dpem.tables.inputs import frame_of, open_table, source_of
 
 if TYPE_CHECKING:
     from dpem.privacy import Ledger
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 CHOICE_SHARE = 0.1
 #: Rows whose densities are held at once.
 PIECE = 4096
-#: Arguments that must not be in the grid: the search sets them, or they declare the table (levels).
-_FIXED = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels")
+#: Arguments that must not be in the grid: the search sets them, or they declare the table (levels, formula).
+_FIXED = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels", "formula")
 
 #: The log-densities of rows and their responses under a fitted model.
 Density = Callable[[FloatArray, FloatArray | None], FloatArray]
@@ -196,11 +197,20 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     def _source(self, X: object, y: object) -> Source:
         """The rows on which candidates are compared, converted to numbers as for the candidates' fits."""
         needs_y = get_tags(self.estimator).target_tags.required
-        if is_frame(X) and isinstance(self.estimator, PrivateEstimator):
-            if getattr(self.estimator, "max_weight", None) is not None:
-                raise ArgumentError("estimator", "must have no max_weight: a search takes no weights.")
-            declared = {**self.estimator._declared(), **self._who()}
-            return open_table(self, X, y, needs_y=needs_y, **declared).source
+        if not isinstance(self.estimator, PrivateEstimator):
+            return source_of(self, X, y, needs_y=needs_y, **self._who())
+        if self.estimator.max_weight is not None:
+            raise ArgumentError("estimator", "must have no max_weight: a search takes no weights.")
+        if (formula := self.estimator._compiled()) is not None:
+            if needs_y or not is_frame(X):
+                raise ArgumentError(
+                    "estimator", "must have no formula, unless X is a data frame and the model has no response."
+                )
+            frame = frame_of(X)
+            missing_columns(formula, frame.names)
+            X = frame.only([*formula.covariates, *([] if self.person is None else [self.person])])
+        if is_frame(X):
+            return open_table(self, X, y, needs_y=needs_y, **{**self.estimator._declared(), **self._who()}).source
         return source_of(self, X, y, needs_y=needs_y, **self._who())
 
     def _points(self) -> list[dict[str, object]]:
@@ -224,7 +234,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         known = self.estimator.get_params()
         for name in sorted({name for point in points for name in point}):
             if name in _FIXED or name not in known:
-                reason = "is set by the search" if name in _FIXED else "is no argument of the estimator"
+                reason = "is the same for all candidates" if name in _FIXED else "is no argument of the estimator"
                 raise ArgumentError("param_grid", f"must name arguments of the estimator, but {name!r} {reason}.")
         return points
 

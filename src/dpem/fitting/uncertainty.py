@@ -77,26 +77,23 @@ class Uncertainty:
                 ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
         return ends
 
-    def rows(self, level: float = 0.95) -> list[dict[str, object]]:
-        """The rows of :meth:`summary`, one for each parameter.
+    def frame(self, level: float) -> Any:
+        """A DataFrame with a row for each parameter, and a method ``as_latex``.
 
         ``detectable`` is the true size that a test at 5 % distinguishes from 0 with power 80 %: 2.8 standard errors.
         """
-        ends = self.intervals(level)
-        return [
-            {
-                "parameter": name,
-                "estimate": float(self.estimate[j]),
-                "standard_error": float(self.total[j]),
-                "sampling": float(self.sampling[j]),
-                "privacy": float(self.privacy[j]),
-                "misfit": float(self.misfit[j]) if len(self.misfit) else 0.0,
-                "lower": float(ends[j, 0]),
-                "upper": float(ends[j, 1]),
-                "detectable": float(DETECTABLE * self.total[j]),
-            }
-            for j, name in enumerate(self.names)
-        ]
+        low, high = self.intervals(level).T
+        columns = {
+            "estimate": self.estimate,
+            "standard_error": self.total,
+            "sampling": self.sampling,
+            "privacy": self.privacy,
+            "misfit": self.misfit if len(self.misfit) else 0.0,
+            "lower": low,
+            "upper": high,
+            "detectable": DETECTABLE * self.total,
+        }
+        return _summary_class()(columns, index=list(self.names)).rename_axis("parameter")
 
 
 #: A covariance that is unknown.
@@ -107,12 +104,7 @@ KINDS = ("", "share", "size", "positive")
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
-def frame(records: Sequence[dict[str, object]]) -> Any:
-    """The records as a pandas DataFrame, indexed by the parameter, with a method ``as_latex``."""
-    return _summary_class()(records).set_index("parameter")
-
-
-def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None) -> Any:
+def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None = None) -> Any:
     """The columns as a pandas DataFrame."""
     return _pandas().DataFrame(columns, index=None if index is None else list(index))
 

@@ -16,7 +16,7 @@ from dpem.fitting.formula_terms import refusal
 from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
-from dpem.fitting.uncertainty import Uncertainty, frame, pandas_of
+from dpem.fitting.uncertainty import Uncertainty, pandas_of
 from dpem.fitting.weights import WeightedFit
 from dpem.models._glm.diagnostics import calibration_table, diagnostics, miscalibration
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
@@ -151,7 +151,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         much privacy, the interval, the size that would be detected, and the ratio exp(estimate) with its interval. The
         fit check and a note on the errors are in its ``attrs``.
         """
-        table = frame(self._errors.rows(level))
+        table = self._errors.frame(level)
         with np.errstate(over="ignore"):
             for end, of in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper")):
                 table[self._ratio + end] = np.exp(table[of])
@@ -174,7 +174,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         """
         check_is_fitted(self)
         names = ("share", "predicted", "observed", "standard_error")
-        return pandas_of(dict(zip(names, self.theta_.calibration.T, strict=False)), None)
+        return pandas_of(dict(zip(names, self.theta_.calibration.T, strict=False)))
 
     def _picture_scale(self) -> tuple[FloatArray, str]:
         model = self._fitted_model()
