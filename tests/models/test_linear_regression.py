@@ -18,15 +18,16 @@ from dpem import Budget, read_table
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.fitting.diagnostics import FitWarning
-from dpem.models.linear_regression.clipping import LENGTHS, SIZES, normal_lengths, optimal_clip
+from dpem.models.linear_regression.clipping import ROW_EDGES, SCORE_EDGES, normal_lengths, optimal_clip
 from dpem.models.linear_regression.columns import ColumnHistograms, column_coding, numeric_columns
 from dpem.models.linear_regression.estimator import DPLinearRegression
+from dpem.models.linear_regression.fit_check import Explained
 from dpem.models.linear_regression.information import Information, LengthHistogram
 from dpem.models.linear_regression.moments import JointMoments
 from dpem.models.linear_regression.rows import Frame
+from dpem.models.linear_regression.sandwich import ScoreVariance
 from dpem.models.linear_regression.scores import Residuals, Score
 from dpem.models.linear_regression.selection import Balance, Thresholds
-from dpem.models.linear_regression.variance import Explained, ScoreVariance
 from dpem.queries.histograms import BINS
 from dpem.tables.schema import Schema
 
@@ -136,8 +137,8 @@ def coding():
 QUESTIONS = {
     "columns": ColumnHistograms(schema()),
     "moments": JointMoments(schema(), coding(), 0.0, 0.3, 1.5),
-    "lengths": at(LengthHistogram, LENGTHS),
-    "tails": at(LengthHistogram, SIZES, True),
+    "lengths": at(LengthHistogram, ROW_EDGES),
+    "tails": at(LengthHistogram, SCORE_EDGES, True),
     "variance of the scores": at(ScoreVariance, np.eye(4), 1.5, 1.2),
     "variance of the scores, wide": at(ScoreVariance, np.eye(4)[1:], 3.0, 0.8),
     "information": at(Information, 2.3),

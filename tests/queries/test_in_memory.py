@@ -12,10 +12,10 @@ from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch
+from dpem.models.linear_regression.fit_check import Explained
 from dpem.models.linear_regression.information import Information
 from dpem.models.linear_regression.rows import Frame
 from dpem.models.linear_regression.scores import Residuals, Score
-from dpem.models.linear_regression.variance import Explained
 from dpem.queries.block_loop import product
 from dpem.queries.histograms import Places, counted
 from dpem.queries.narrow import into_ball, sum_in_ball

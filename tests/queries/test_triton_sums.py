@@ -18,12 +18,14 @@ from dpem.models.gaussian_mixture.location import Centres, SecondMoments, Spread
 from dpem.models.gaussian_mixture.sparsity import PairedSides
 from dpem.models.latent_class.queries import Items, PairMoments
 from dpem.models.linear_regression.columns import Coding
+from dpem.models.linear_regression.fit_check import Explained
 from dpem.models.linear_regression.information import Information
-from dpem.models.linear_regression.moments import FilledMoments, JointMoments
+from dpem.models.linear_regression.moments import JointMoments
+from dpem.models.linear_regression.reference import FilledMoments
 from dpem.models.linear_regression.rows import Frame
+from dpem.models.linear_regression.sandwich import ScoreVariance
 from dpem.models.linear_regression.scores import Residuals, Score
 from dpem.models.linear_regression.selection import Thresholds
-from dpem.models.linear_regression.variance import Explained, ScoreVariance
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as LineFrame
 from dpem.models.mixture_regression.queries import ComponentScores

@@ -6,11 +6,12 @@ to ``norm``. A step then estimates coefficients with the variance (in units of �
     sampling   E[min(e², norm²/‖a‖²)·‖a‖²]/k ÷ κ²        κ = E[‖a‖²; |e|·‖a‖ ≤ norm]/k,
     privacy    (2·norm)²/(2ρn) ÷ κ²,
 
-and a bias, because no table follows a straight line with normal errors: what is cut is E(|e|·‖a‖ − norm)₊ long in all.
-*Lemma.* The bias of the score along any unit vector is at most that. *Proof.* It is E[s·(q·a)/‖a‖·(|e|·‖a‖ − norm)₊]
-with s = ±1 and |q·a| ≤ ‖a‖. ∎ Of normal errors most of what is cut on both sides cancels: a part of it counts, beside
-all of what exceeds it. For the same noise every row keeps more of its score than if residuals and lengths were clipped
-separately, as min(|e|·‖a‖, c·l) ≥ min(|e|, c)·min(‖a‖, l).
+and a bias, because no table follows a straight line with normal errors: the excesses E(|e|·‖a‖ − norm)₊ are cut off.
+*Lemma.* The bias of the score along any unit vector is at most the mean excess. *Proof.* It is
+E[s·(q·a)/‖a‖·(|e|·‖a‖ − norm)₊] with s = ±1 and |q·a| ≤ ‖a‖. ∎ Of normal errors most of the excess on both sides
+cancels: a part of it counts, beside all of the excess that normal errors do not have. For the same noise every row
+keeps more of its score than if residuals and lengths were clipped separately, as
+min(|e|·‖a‖, c·l) ≥ min(|e|, c)·min(‖a‖, l).
 
 Before the fit the lengths are taken as those of normal rows; paid histograms then take their place.
 """
@@ -22,18 +23,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import erf, gammaincinv, log_ndtr, ndtr, ndtri
+from scipy.special import erf, gammaincinv, ndtr, ndtri, softmax
 
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 
 #: Upper ends of the bins of a row's length ‖a‖/√k, and of a score's length |e|·‖a‖/√k; the last bin has none. Both have
 #: the same bins from where tails begin.
-_FAR = (2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 36.0, 54.0, 80.0, 120.0, 200.0, 350.0, 600.0)
-LENGTHS = (0.5, 0.7, 1.0, 1.4, 2.0, *_FAR)
-SIZES = (1.0, 1.5, 2.0, *_FAR)
-_NORMS = np.geomspace(0.8, 800.0, 50)
-_QUANTILES = (np.arange(30) + 0.5) / 30
+_TAIL_EDGES = (2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 36.0, 54.0, 80.0, 120.0, 200.0, 350.0, 600.0)
+ROW_EDGES = (0.5, 0.7, 1.0, 1.4, 2.0, *_TAIL_EDGES)
+SCORE_EDGES = (1.0, 1.5, 2.0, *_TAIL_EDGES)
 
 
 def clipped_square(most: FloatArray | float) -> FloatArray:
@@ -48,6 +47,168 @@ def clipped_square(most: FloatArray | float) -> FloatArray:
     return np.asarray(erf(c / math.sqrt(2)) - 2 * c * density + 2 * square * ndtr(-c))
 
 
+class Lengths(NamedTuple):
+    """The law of ‖a‖ of k coordinates: values and their probabilities. Errors e are standard normal."""
+
+    value: FloatArray
+    share: FloatArray
+    k: int
+
+    def kappa(self, norm: FloatArray) -> FloatArray:
+        """The part of the score's slope that clipping at these lengths leaves."""
+        kept = erf(norm[:, None] / self.value / math.sqrt(2))
+        return np.asarray(kept @ self._square_weights)
+
+    def square(self, norm: FloatArray) -> FloatArray:
+        """The part of the score's mean square that clipping leaves."""
+        return np.asarray(clipped_square((norm[:, None] / self.value) ** 2) @ self._square_weights)
+
+    def excess(self, norm: FloatArray | float) -> FloatArray:
+        """E(|e|·‖a‖ − norm)₊."""
+        c = np.asarray(norm)[..., None] / self.value
+        density = np.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
+        return np.asarray(2 * (density - c * ndtr(-c)) @ (self.share * self.value))
+
+    def square_excess(self, radius: FloatArray | float) -> FloatArray:
+        """E(‖a‖² − radius²)₊."""
+        return np.asarray(np.maximum(self.value**2 - np.asarray(radius)[..., None] ** 2, 0.0) @ self.share)
+
+    def tail_probability(self, norm: FloatArray) -> FloatArray:
+        """P(|e|·‖a‖ > norm)."""
+        return np.asarray(2 * ndtr(-norm[:, None] / self.value) @ self.share)
+
+    @property
+    def _square_weights(self) -> FloatArray:
+        weights = self.share * self.value**2
+        return np.asarray(weights / weights.sum())
+
+
+_QUANTILES = (np.arange(30) + 0.5) / 30
+
+
+@lru_cache(maxsize=256)
+def normal_lengths(p: int) -> Lengths:
+    """The law of normal rows with p columns."""
+    value = np.sqrt(1 + 2 * gammaincinv(p / 2, _QUANTILES))
+    return Lengths(value, np.full(len(value), 1 / len(value)), p + 1)
+
+
+# --- tails ------------------------------------------------------------------------------------------------------------
+
+#: Laws of the tails: the share of scores longer than 3√k beyond that of normal errors, and the power with which the
+#: share beyond b√k falls with b there; farther out that power grows as b to :data:`_GROWTH`.
+_SHARE, _POWER = (grid.ravel() for grid in np.meshgrid(np.geomspace(0.0003, 0.3, 8), np.geomspace(0.4, 8.0, 5)))
+_GROWTH = 0.3
+_LOW = np.array(_TAIL_EDGES)
+_HIGH = np.append(_LOW[1:], 1.6 * _LOW[-1])
+#: Lengths over √k that stand for each bin.
+_INSIDE = _LOW[:, None] * (_HIGH / _LOW)[:, None] ** ((np.arange(8) + 0.5) / 8)
+#: The share that each law expects in each bin.
+_SURVIVAL = _SHARE[:, None] * np.exp(-(_POWER / _GROWTH)[:, None] * ((_LOW / 3) ** _GROWTH - 1))
+_EXPECTED = np.maximum(-np.diff(_SURVIVAL, axis=1, append=0.0), 1e-12)
+#: The prior of the laws: most tables have hardly any tails.
+_USUAL_POWER = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
+_LOG_PRIOR = -((np.log(_POWER / _USUAL_POWER) / TUNING.tail_spread) ** 2) / 2 - np.log(_SHARE) / 2
+
+
+class Excess(NamedTuple):
+    """What is cut off scores at a length and need not cancel: its mean, and the root of its mean square over laws."""
+
+    mean: FloatArray
+    root_mean_square: FloatArray
+
+
+class Tails(NamedTuple):
+    """The shares of scores, beyond those of normal errors, in each bin of :data:`SCORE_EDGES` from 2.5 on: means and
+    variances under each law, and the probabilities of the laws.
+    """
+
+    weight: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+
+    def excess(self, norm: FloatArray | float, lengths: Lengths) -> Excess:
+        """E(|e|·‖a‖ − norm)₊, of normal errors the part :attr:`Tuning.uneven`."""
+        root, at = math.sqrt(lengths.k), np.atleast_1d(np.asarray(norm, dtype=float))
+        of_bins = np.mean(np.maximum(root * _INSIDE - at[:, None, None], 0.0), axis=2).T
+        mean = self.mean @ of_bins + TUNING.uneven * lengths.excess(at)
+        square = self.weight @ (mean**2 + self.variance @ of_bins**2)
+        return Excess((self.weight @ mean).reshape(np.shape(norm)), np.sqrt(square).reshape(np.shape(norm)))
+
+    def square(self, low: float, high: float) -> float:
+        """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
+        added = np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1)
+        return float(self.weight @ self.mean @ added)
+
+
+#: Light tails, for which clips are chosen until scores have been seen; and none.
+USUAL_TAILS = Tails(
+    softmax(np.where((_SHARE > 0.005) & (_SHARE < 0.015), _LOG_PRIOR, -np.inf)), _EXPECTED, 0 * _EXPECTED
+)
+NO_TAILS = Tails(softmax(_LOG_PRIOR), 0 * _EXPECTED, 0 * _EXPECTED)
+
+
+def tail_posterior(shares: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
+    """The tails after noisy shares of n rows in their bins, of which normal errors have the shares ``normal``; no row
+    is longer than ``farthest``√k. The share in a bin is normal around what a law expects there, with that as its
+    standard deviation, and the released share is normal around it.
+    """
+    expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
+    prior, error = expected**2, noise**2 + (normal + np.maximum(shares, 0.0)) / n
+    difference, variance = shares - normal - expected, prior + error
+    log_likelihood = -np.sum(difference**2 / variance + np.log(variance), axis=1) / 2
+    mean = np.maximum(expected + prior / variance * difference, 0.0)
+    return Tails(softmax(_LOG_PRIOR + log_likelihood), mean, prior * error / variance)
+
+
+def score_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
+    """The tails after a noisy histogram of scores over :data:`SCORE_EDGES`.
+
+    >>> shares = np.zeros(len(SCORE_EDGES) + 1); shares[[0, -1]] = 0.95, 0.05
+    >>> rows = normal_lengths(3)
+    >>> bool(score_tails(shares, 0.001, rows, 10**4, 4000.0).excess(20.0, rows).root_mean_square > 0.1)
+    True
+    """
+    survival = normal_lengths(lengths.k - 1).tail_probability(_LOW * math.sqrt(lengths.k))
+    in_tail = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
+    return tail_posterior(in_tail, -np.diff(survival, append=0.0), noise, n, farthest)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+#: Spreads of log ‖a‖ of the lognormal laws, and the quantiles that stand for a law.
+_SPREADS = np.geomspace(0.08, 1.2, 8)
+_NORMAL_QUANTILES = ndtri((np.arange(15) + 0.5) / 15)
+
+
+def row_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, farthest: float) -> Lengths:
+    """The law of the lengths of k coordinates, of which p + 1 are used, after a noisy histogram over
+    :data:`ROW_EDGES` of n rows.
+
+    The bulk is a mixture of lognormal laws with E‖a‖² = p + 1, weighted by their posterior probability, because noise
+    in bins of few rows would ruin the clips if the histogram itself were taken for the law. The tail is that of
+    :func:`tail_posterior`.
+    """
+    middle = math.log((p + 1) / k) / 2 - _SPREADS**2
+    below = ndtr((np.log(ROW_EDGES)[:, None] - middle) / _SPREADS)
+    expected = np.diff(below, axis=0, prepend=0.0, append=1.0)
+    bulk = len(ROW_EDGES) - len(_LOW) + 1
+    shares = shares / max(float(shares.sum()), 0.2)
+    inside = shares[:bulk, None] / max(float(shares[:bulk].sum()), 0.2)
+    difference = inside - expected[:bulk] / below[bulk - 1]
+    log_likelihood = -np.sum(difference**2 / (noise**2 + expected[:bulk] / n), axis=0) / 2
+    weight = softmax(log_likelihood - np.log(_SPREADS / TUNING.length_spread) ** 2 / 2)
+    tails = tail_posterior(shares[bulk:], expected[bulk:] @ weight, noise, n, farthest)
+    in_tail = tails.weight @ tails.mean
+    value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _NORMAL_QUANTILES)
+    share = np.repeat(weight * max(1 - float(in_tail.sum()), 0.1) / len(_NORMAL_QUANTILES), len(_NORMAL_QUANTILES))
+    tail_share = np.repeat(in_tail / _INSIDE.shape[1], _INSIDE.shape[1])
+    return Lengths(np.append(value, math.sqrt(k) * _INSIDE), np.append(share, tail_share), k)
+
+
+_NORMS = np.geomspace(0.8, 800.0, 50)
+
+
 class Clips(NamedTuple):
     """Where scores are clipped, and what they then keep: of their slope ``kappa``, of their square ``square``."""
 
@@ -57,177 +218,11 @@ class Clips(NamedTuple):
 
     @property
     def sampling(self) -> float:
-        """By how much the sampling variance exceeds that of least squares."""
+        """The sampling variance over that of least squares."""
         return self.square / self.kappa**2
 
 
-#: Without privacy.
 NO_CLIPS = Clips(math.inf, 1.0, 1.0)
-
-
-class Lengths(NamedTuple):
-    """The law of ‖a‖ of k coordinates: values and their shares."""
-
-    value: FloatArray
-    share: FloatArray
-    k: int
-
-    def kappa(self, norm: FloatArray) -> FloatArray:
-        """What is left of the score's slope where it is clipped at these lengths, for normal errors."""
-        kept = erf(norm[:, None] / self.value / math.sqrt(2))
-        return np.asarray(kept @ self._weights)
-
-    def square(self, norm: FloatArray) -> FloatArray:
-        """What is left of its mean square."""
-        return np.asarray(clipped_square((norm[:, None] / self.value) ** 2) @ self._weights)
-
-    def lost(self, norm: FloatArray | float) -> FloatArray:
-        """E(|e|·‖a‖ − norm)₊ for normal errors."""
-        c = np.asarray(norm)[..., None] / self.value
-        density = np.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
-        return np.asarray(2 * (density - c * ndtr(-c)) @ (self.share * self.value))
-
-    def lacking(self, radius: FloatArray | float) -> FloatArray:
-        """E(‖a‖² − radius²)₊."""
-        return np.asarray(np.maximum(self.value**2 - np.asarray(radius)[..., None] ** 2, 0.0) @ self.share)
-
-    def beyond(self, norm: FloatArray) -> FloatArray:
-        """The share of rows whose score is longer, for normal errors."""
-        return np.asarray(2 * ndtr(-norm[:, None] / self.value) @ self.share)
-
-    @property
-    def _weights(self) -> FloatArray:
-        weights = self.share * self.value**2
-        return np.asarray(weights / weights.sum())
-
-
-@lru_cache(maxsize=256)
-def normal_lengths(p: int) -> Lengths:
-    """That of normal rows with p columns."""
-    value = np.sqrt(1 + 2 * gammaincinv(p / 2, _QUANTILES))
-    return Lengths(value, np.full(len(value), 1 / len(value)), p + 1)
-
-
-#: Spreads of log ‖a‖ that lengths are taken from, and the quantiles that stand for a law.
-_SPREADS = np.geomspace(0.08, 1.2, 8)
-_STEPS = ndtri((np.arange(15) + 0.5) / 15)
-#: Laws of the tails: by how much the share of scores longer than 3√k exceeds that of normal errors, and with which
-#: power the share beyond b√k falls with b there; beyond that point the power grows as b to :data:`_GROWTH`.
-_SHARE, _POWER = (each.ravel() for each in np.meshgrid(np.geomspace(0.0003, 0.3, 8), np.geomspace(0.4, 8.0, 5)))
-_GROWTH = 0.3
-_LOW = np.array(_FAR)
-_HIGH = np.append(_LOW[1:], 1.6 * _LOW[-1])
-#: Sizes that stand for each bin.
-_INSIDE = _LOW[:, None] * (_HIGH / _LOW)[:, None] ** ((np.arange(8) + 0.5) / 8)
-#: What each law expects in each bin.
-_BEYOND = _SHARE[:, None] * np.exp(-(_POWER / _GROWTH)[:, None] * ((_LOW / 3) ** _GROWTH - 1))
-_EXPECTED = np.maximum(-np.diff(_BEYOND, axis=1, append=0.0), 1e-12)
-
-
-class Tails(NamedTuple):
-    """How many scores, beyond those of normal errors, are in each bin of :data:`SIZES` from 2.5 on: means and variances
-    for each law, and how likely each law is.
-    """
-
-    weight: FloatArray
-    mean: FloatArray
-    variance: FloatArray
-
-    def lost(self, norm: FloatArray | float, lengths: Lengths) -> tuple[FloatArray, FloatArray]:
-        """What is cut off scores and need not cancel, E(|e|·‖a‖ − norm)₊, of normal scores the part
-        :attr:`Tuning.uneven`: its mean, and the root of its mean square.
-        """
-        root, at = math.sqrt(lengths.k), np.atleast_1d(np.asarray(norm, dtype=float))
-        excess = np.mean(np.maximum(root * _INSIDE - at[:, None, None], 0.0), axis=2).T
-        cut = self.mean @ excess + TUNING.uneven * lengths.lost(at)
-        square = self.weight @ (cut**2 + self.variance @ excess**2)
-        return (self.weight @ cut).reshape(np.shape(norm)), np.sqrt(square).reshape(np.shape(norm))
-
-    def square(self, low: float, high: float) -> float:
-        """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
-        return float(self.weight @ self.mean @ _more(low, high))
-
-    def residuals_show(self, value: float, error: float, low: float, high: float) -> Tails:
-        """After a measurement of :meth:`square` for residuals alone: it lies between 0 and that of scores, whose tails
-        may be those of the rows' lengths.
-
-        >>> tails = Tails(_PRIOR, _EXPECTED, 0 * _EXPECTED)
-        >>> tails.residuals_show(0.3, 0.05, 2.0, 3.5).square(2.0, 3.5) > 0.2 > tails.square(2.0, 3.5)
-        True
-        """
-        most = np.maximum(self.mean @ _more(low, high), 1e-3 * error)
-        value = max(value, -2 * error)
-        below, inside = log_ndtr(-value / error), log_ndtr((most - value) / error)
-        likely = np.log(self.weight + 1e-300) + inside + np.log1p(-np.exp(below - inside)) - np.log(most)
-        weight = np.exp(likely - likely.max())
-        return self._replace(weight=weight / weight.sum())
-
-
-def _more(low: float, high: float) -> FloatArray:
-    """What a score in each bin adds to :meth:`Tails.square`."""
-    return np.asarray(np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1))
-
-
-#: How likely each law is before anything is released: most tables have hardly any tails.
-_USUAL_POWER = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
-_PRIOR = np.exp(-((np.log(_POWER / _USUAL_POWER) / TUNING.tail_spread) ** 2) / 2) / np.sqrt(_SHARE)
-_PRIOR /= _PRIOR.sum()
-#: Light tails, which clips are chosen for until scores have been seen; and none.
-_LIGHT = np.where((_SHARE > 0.005) & (_SHARE < 0.015), _PRIOR, 0.0)
-USUAL_TAILS = Tails(_LIGHT / _LIGHT.sum(), _EXPECTED, 0 * _EXPECTED)
-NO_TAILS = Tails(_PRIOR, 0 * _EXPECTED, 0 * _EXPECTED)
-
-
-def length_distribution(shares: FloatArray, noise: float, p: int, n: int, k: int, farthest: float) -> Lengths:
-    """The law of the lengths of k coordinates, of which p + 1 are used, after a noisy histogram over :data:`LENGTHS` of
-    n rows: lognormal laws with E‖a‖² = p + 1, each as likely as the near bins make it, because noise in few rows would
-    ruin the clips if the histogram itself were taken for the law; and beyond them long rows as the far bins show them
-    (:func:`tail_distribution`), none longer than ``farthest``√k.
-    """
-    middle = math.log((p + 1) / k) / 2 - _SPREADS**2
-    below = ndtr((np.log(LENGTHS)[:, None] - middle) / _SPREADS)
-    expected = np.diff(below, axis=0, prepend=0.0, append=1.0)
-    near = len(LENGTHS) - len(_LOW) + 1
-    shares = shares / max(float(shares.sum()), 0.2)
-    part = max(float(shares[:near].sum()), 0.2)
-    apart = (shares[:near, None] / part - expected[:near] / below[near - 1]) ** 2 / (noise**2 + expected[:near] / n)
-    likely = -apart.sum(axis=0) / 2 - np.log(_SPREADS / TUNING.length_spread) ** 2 / 2
-    weight = np.exp(likely - likely.max())
-    weight /= weight.sum()
-    tails = _far_bins(shares[near:], expected[near:] @ weight, noise, n, farthest)
-    long = tails.weight @ tails.mean
-    value = math.sqrt(k) * np.exp(middle[:, None] + _SPREADS[:, None] * _STEPS)
-    bulk = np.repeat(weight * max(1 - float(long.sum()), 0.1) / len(_STEPS), len(_STEPS))
-    inside = math.sqrt(k) * _INSIDE
-    return Lengths(np.append(value, inside), np.append(bulk, np.repeat(long / _INSIDE.shape[1], _INSIDE.shape[1])), k)
-
-
-def tail_distribution(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
-    """The tails after a noisy histogram over :data:`SIZES` of n rows, none of which is longer than ``farthest``√k.
-
-    The share in a bin is normal around what a law expects there, as far as that is from 0, and so is what is released.
-
-    >>> shares = np.zeros(len(SIZES) + 1); shares[[0, -1]] = 0.95, 0.05
-    >>> rows = normal_lengths(3)
-    >>> bool(tail_distribution(shares, 0.001, rows, 10**4, 4000.0).lost(20.0, rows)[1] > 0.1)
-    True
-    """
-    normal = normal_lengths(lengths.k - 1).beyond(_LOW * math.sqrt(lengths.k))
-    far = shares[-len(_LOW) :] / max(float(shares.sum()), 0.2)
-    return _far_bins(far, normal - np.append(normal[1:], 0.0), noise, n, farthest)
-
-
-def _far_bins(far: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
-    """The tails after noisy shares in the far bins, beyond the shares that there are without tails."""
-    expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
-    spread = noise**2 + (normal + np.maximum(far, 0.0)) / n
-    own = expected**2
-    apart = far - normal - expected
-    likely = np.log(_PRIOR) - np.sum(apart**2 / (own + spread) + np.log(own + spread), axis=1) / 2
-    mean = np.maximum(expected + own / (own + spread) * apart, 0.0)
-    variance = own * spread / (own + spread)
-    weight = np.exp(likely - likely.max())
-    return Tails(weight / weight.sum(), mean, variance)
 
 
 def optimal_clip(
@@ -240,8 +235,7 @@ def optimal_clip(
     corrected: float = 0.0,
 ) -> Clips:
     """The best clip for steps of price ρ in all on n rows with these lengths. ``unknown`` is the variance of the
-    direction of what is cut off, and ``corrected`` its squared mean: scores are corrected by that, as far as it is
-    known how much is cut off.
+    direction of the excess, and ``corrected`` its squared mean: scores are corrected by that times the mean excess.
 
     >>> rows = normal_lengths(5)
     >>> optimal_clip(2000, 0.004, rows).norm < optimal_clip(10**6, 0.004, rows).norm
@@ -254,15 +248,15 @@ def optimal_clip(
     norms = _NORMS * math.sqrt(lengths.k)
     kappa, square = lengths.kappa(norms), lengths.square(norms)
     noise = (2 * norms * rows_per_person) ** 2 / (2 * rho * n)
-    cut, bias = tails.lost(norms, lengths)
-    misfit = (unknown * bias**2 + corrected * (bias**2 - cut**2)) / lengths.k
+    mean, bias = tails.excess(norms, lengths)
+    misfit = (unknown * bias**2 + corrected * (bias**2 - mean**2)) / lengths.k
     i = int(np.argmin((square + noise) / kappa**2 + n * misfit))
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 
 
 def optimal_radius(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1) -> float:
-    """Where to clip rows in the information: the mean square of what noise, and what long rows lack, do to its product
-    with a unit vector is least.
+    """Where to clip rows in the information: least is the mean square of what noise, and the excess of long rows, do to
+    its product with a unit vector.
 
     >>> optimal_radius(10**4, 0.001, normal_lengths(5)) < optimal_radius(10**6, 0.001, normal_lengths(5))
     True
@@ -271,12 +265,12 @@ def optimal_radius(n: int, rho: float, lengths: Lengths, rows_per_person: int = 
         return math.inf
     radii = _NORMS * math.sqrt(lengths.k)
     noise = math.sqrt(2.0) * radii**2 * rows_per_person / (n * math.sqrt(2 * rho))
-    return float(radii[np.argmin(lengths.k * noise**2 / 2 + lengths.lacking(radii) ** 2 / lengths.k)])
+    return float(radii[np.argmin(lengths.k * noise**2 / 2 + lengths.square_excess(radii) ** 2 / lengths.k)])
 
 
 def level_clip(n: int, rho: float, rows_per_person: int = 1) -> float:
-    """Where to clip residuals, in standard deviations, when their mean and mean square are released at the end: the
-    tails are in σ as far as the noise allows.
+    """Where to clip residuals, in standard deviations, when their mean and mean square are released at the end: as far
+    out as the noise allows, so that the tails are in σ.
 
     >>> level_clip(2000, 0.001), round(level_clip(20_000, 0.001), 1), round(level_clip(10**6, 0.001), 1)
     (3.5, 4.4, 30.8)

@@ -105,8 +105,12 @@ class Columns(NamedTuple):
 
     @property
     def crowded(self) -> NDArray[np.bool_]:
-        """Which numeric coordinates have nearly all rows in one bin."""
+        """Which numeric coordinates have nearly all rows in two adjacent bins: bounds that are much too wide."""
         return np.asarray((self.fullest > TUNING.crowded) & np.isnan(self.share))
+
+    @property
+    def binary_response(self) -> bool:
+        return not math.isnan(self.share[-1])
 
     def take(self, some: Any) -> Columns:
         """Those of some coordinates."""
@@ -126,7 +130,7 @@ def column_summaries(query: ColumnHistograms, shares: FloatArray, noise: float) 
     """What the noisy shares say of each coordinate, in their order, and of the response if it is among them."""
     schema = query.schema
     numeric, levels = query.split(shares)
-    indicator = np.append((schema.middle == 0.5) & (schema.half == 0.5), False)
+    indicator = np.append((schema.middle == 0.5) & (schema.half == 0.5), schema.y_middle == schema.y_half == 0.5)
     order = np.flatnonzero(schema.level < 0)
     places = [*order, *([schema.width] if query.with_response else [])]
     whole = np.full((9, schema.width + query.with_response), np.nan)
@@ -160,9 +164,9 @@ def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool
     share = np.where(binary, np.clip(ends[:, 1] / np.maximum(ends.sum(axis=1), 0.02), 0.0, 1.0), np.nan)
     lopsided = two & ~binary & (others < 1 - TUNING.lopsided)
     least = np.where(lopsided, (1 + np.abs(centre)) / TUNING.reach, 0.0)
-    fullest = np.clip(np.max(shares[:, :-1], axis=1) / seen, 0.0, 1.0)
-    crowded = (fullest > TUNING.crowded) & (spread > LEAST) & ~two & ~binary
-    least = np.maximum(least, np.where(crowded, spread, 0.0))
+    one_bin = np.max(shares[:, :-1], axis=1) / seen > TUNING.crowded
+    least = np.maximum(least, np.where(one_bin & (spread > LEAST) & ~two & ~binary, spread, 0.0))
+    fullest = np.clip(np.max(shares[:, :-2] + shares[:, 1:-1], axis=1) / seen, 0.0, 1.0)
     centre = np.where(binary, 2 * share - 1, centre)
     spread = np.where(binary, np.sqrt(np.maximum(4 * share * (1 - share), hidden)), np.maximum(spread, least))
     low, high = ends.T
@@ -171,7 +175,7 @@ def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool
 
 def _level_summaries(released: FloatArray, noise: float) -> FloatArray:
     """The fields of :class:`Columns` for the levels of a factor, from the noisy shares of its levels, of all others and
-    of missing values: shares that add up to 1, drawn to each other as far as their differences may be noise.
+    of missing values: shares that add up to 1.
 
     >>> _level_summaries(np.array([0.3, 0.1, 0.6, 0.0]), 0.0)[-1].round(2).tolist()
     [0.3, 0.1]
@@ -179,8 +183,6 @@ def _level_summaries(released: FloatArray, noise: float) -> FloatArray:
     seen = float(np.clip(1 - released[-1], max(0.02, 2 * noise), 1.0))
     shares, count = released[:-1] / seen, len(released) - 1
     shares = shares + (1 - shares.sum()) / count
-    beyond = max(float(np.mean((shares - 1 / count) ** 2)) - (noise / seen) ** 2, 1e-300)
-    shares = 1 / count + (shares - 1 / count) * beyond / (beyond + (noise / seen) ** 2)
     shares = np.maximum(shares, 0.0)
     share, zero = (shares / shares.sum())[:-1], np.zeros(count - 1)
     spread = 2 * np.sqrt(np.maximum(share * (1 - share), max(noise, 1e-6)))

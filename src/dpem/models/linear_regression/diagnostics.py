@@ -11,8 +11,8 @@ import numpy as np
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.plan import Prediction
 from dpem.models.linear_regression.parameters import Parameters
+from dpem.models.linear_regression.state import Estimate
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.queries.histograms import BINS
 from dpem.tables.schema import Schema
 
 NOTE = (
@@ -24,6 +24,8 @@ NOTE = (
 SKEW, TAILS, LINEARITY = (3.5, 0.05), (2.8, 0.08), (3.5, 0.1)
 #: Limits of tails where the histogram of the scores' lengths shows them too.
 BOTH_TAILS = (1.8, 0.08)
+#: The part of the bounds outside which hardly any value lies if they are called too wide.
+NARROW = "1/16"
 #: Names listed at most.
 NAMED = 8
 
@@ -53,32 +55,34 @@ def _named(schema: Schema, which: Iterable[bool]) -> tuple[str, ...]:
     return tuple(schema.names[j] for j in np.flatnonzero(list(which)))
 
 
-def _clear(value: float, error: float, limits: tuple[float, float]) -> bool:
+def _clear(estimate: Estimate, limits: tuple[float, float]) -> bool:
     """Whether it is so many standard errors from 0, and so large."""
-    return abs(value) > max(limits[0] * error, limits[1])
+    return abs(estimate.value) > max(limits[0] * estimate.error, limits[1])
 
 
 def _columns(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
     """Columns at a bound, and bounds that are too wide."""
     two_valued = (schema.level >= 0) | ((schema.middle == 0.5) & (schema.half == 0.5))
-    end = ((theta.high_end > 0.5) | (theta.low_end > 0.95)) & ~two_valued
+    end = ((theta.high_end[:-1] > 0.5) | (theta.low_end[:-1] > 0.95)) & ~two_valued
     wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & ~two_valued
     if names := _named(schema, end):
         message = f"Most values of {name_list(names)} are at a bound."
         yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", names)
     if names := _named(schema, wide):
         more = " or a logarithm" if all(schema.middle[wide] >= schema.half[wide]) else ""
-        message = f"{100 * TUNING.crowded:.0f} % of the values of {name_list(names)} lie in 1/{BINS} of the bounds."
+        message = f"Nearly all values of {name_list(names)} lie in less than {NARROW} of the bounds."
         yield Diagnostic("wide-bounds", "warning", message, f"Narrower bounds{more} would help.", names)
 
 
 def _binary(theta: Parameters, schema: Schema) -> bool:
     """Whether the response has bounds 0 and 1 and nearly all of its values there."""
-    return bool(schema.y_middle == schema.y_half == 0.5 and sum(theta.y_ends) > TUNING.binary_response)
+    return bool(
+        schema.y_middle == schema.y_half == 0.5 and theta.low_end[-1] + theta.high_end[-1] > TUNING.binary_response
+    )
 
 
 def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic]:
-    low, high = theta.y_ends
+    low, high = theta.low_end[-1], theta.high_end[-1]
     if _binary(theta, schema):
         return
     if high > 0.5 or low > TUNING.crowded:
@@ -89,8 +93,8 @@ def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnost
         yield Diagnostic("response-at-bound", "warning", message, "Check the unit, and whether the bounds hold it.")
     elif theta.crowded[-1]:
         message = (
-            f"{100 * TUNING.crowded:.0f} % of the values of the response {name} lie in 1/{BINS} of its bounds: slopes, "
-            "sigma and R² may be those of the most common values alone."
+            f"Nearly all values of the response {name} lie in less than {NARROW} of its bounds: slopes, sigma and R² "
+            "may be those of the most common values alone."
         )
         yield Diagnostic("wide-bounds", "warning", message, "Narrower bounds would help.")
 
@@ -112,7 +116,7 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
         advice = "Leave one of them out; intervals are wide for them."
         if len(names) == 1:
             message = f"The column {names[0]} is nearly constant: its slope is hardly identified."
-            advice = "Leave it out."
+            advice = "Leave it out, or narrow its bounds if they are much too wide."
         yield Diagnostic("collinear", "warning", message, advice, names)
 
 
@@ -133,15 +137,15 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic
     """Errors that are far from normal. Those of a 0/1 response always are: then it is no warning."""
     if not theta.shape:
         return
-    skew, of_skew, tails, of_tails, far = theta.shape
-    limit = TAILS if far < TAILS[1] else BOTH_TAILS
-    long = tails > 0 and _clear(tails, of_tails, limit)
-    if not long and not _clear(skew, of_skew, SKEW):
+    skew, tails = theta.shape.skew, theta.shape.tails
+    limit = TAILS if theta.shape.expected_tails < TAILS[1] else BOTH_TAILS
+    long = tails.value > 0 and _clear(tails, limit)
+    if not long and not _clear(skew, SKEW):
         return
-    more = f"by {100 * tails:+.0f} % (standard error {100 * of_tails:.0f})"
+    more = f"by {100 * tails.value:+.0f} % (standard error {100 * tails.error:.0f})"
     message = (
-        f"Errors are far from normal: large ones change their mean by {skew:+.2f} σ (standard error {of_skew:.2f}) and "
-        f"their variance {'more than tenfold' if tails > 9 else more}."
+        f"Errors are far from normal: large ones change their mean by {skew.value:+.2f} σ (standard error "
+        f"{skew.error:.2f}) and their variance {'more than tenfold' if tails.value > 9 else more}."
     )
     part = " in part, as rows far out may carry a slope" if long else ""
     advice = f"Standard errors allow for it{part}; prediction intervals do not."
@@ -152,18 +156,22 @@ def _errors(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic
     yield Diagnostic("non-normal-errors", "note" if _binary(theta, schema) else "warning", message, advice)
 
 
+def _with_error(estimate: Estimate) -> str:
+    return f"{estimate.value:+.2f}, standard error {estimate.error:.2f}"
+
+
 def _linearity(theta: Parameters) -> Iterator[Diagnostic]:
     """A curved relation, and errors that are larger at one end."""
     if not theta.linearity:
         return
-    curved, of_curved, unequal, of_unequal = theta.linearity
-    if _clear(curved, of_curved, LINEARITY):
-        where, size = "above" if curved > 0 else "below", f"{curved:+.2f}, standard error {of_curved:.2f}"
+    curved, unequal = theta.linearity
+    if _clear(curved, LINEARITY):
+        where, size = "above" if curved.value > 0 else "below", _with_error(curved)
         message = f"The relation is curved: responses lie {where} the fit at both ends of the fitted values ({size})."
         advice = "A squared column or a transformation may be missing; slopes are those of the best linear predictor."
         yield Diagnostic("curvature", "warning", message, advice)
-    if _clear(unequal, of_unequal, LINEARITY):
-        where, size = "high" if unequal > 0 else "low", f"{unequal:+.2f}, standard error {of_unequal:.2f}"
+    if _clear(unequal, LINEARITY):
+        where, size = "high" if unequal.value > 0 else "low", _with_error(unequal)
         message = f"Errors are larger where the fitted value is {where} ({size}). Standard errors allow for it."
         yield Diagnostic("heteroscedastic", "note", message)
 

@@ -133,7 +133,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
             "support_": theta.chosen[order],
             "mean_": (schema.middle + schema.half * theta.mean)[order],
             "covariance_": covariance[np.ix_(order, order)],
-            "r_squared_": theta.r_squared[0] if theta.r_squared else None,
+            "r_squared_": theta.r_squared.value if theta.r_squared else None,
             "converged_": theta.converged,
         }
 

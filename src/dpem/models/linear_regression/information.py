@@ -17,14 +17,8 @@ from typing import Any
 import numpy as np
 
 from dpem.fitting.step import Step
-from dpem.models.linear_regression.clipping import (
-    LENGTHS,
-    Lengths,
-    length_distribution,
-    optimal_clip,
-    optimal_radius,
-)
-from dpem.models.linear_regression.posterior import Posterior, eigenvalues_from, weighted_average
+from dpem.models.linear_regression.clipping import ROW_EDGES, Lengths, optimal_clip, optimal_radius, row_lengths
+from dpem.models.linear_regression.posterior import Gaussian, NoisyMatrix, eigenvalues_from
 from dpem.models.linear_regression.rows import RowQuery, Rows, gram_bound
 from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.tuning import TUNING
@@ -32,6 +26,7 @@ from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import into_ball, packed, unpacked, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -91,35 +86,32 @@ def _count(xp: Namespace, which: Array, shares: Array) -> Array:
     return xp.sum(weighted(xp.astype(which, xp.float64), shares))
 
 
-def with_information(fit: CurrentFit, released: FloatArray, noise: float, lacking: float) -> CurrentFit:
-    """The fit after a release of the information, with noise of that standard deviation, clipped so that the squared
-    lengths of rows lack ``lacking`` in the mean. That part is taken to be spread evenly over the directions, and the
-    entries are as unsure of it as they would be if one direction had it all.
+def with_information(fit: CurrentFit, released: FloatArray, noise: float, shortfall: float) -> CurrentFit:
+    """The fit after a release of the information, with noise of that standard deviation, clipped so that the mean
+    squared length of rows falls short by ``shortfall``. That part is taken to be spread evenly over the directions; as
+    an error of an entry it counts as if one direction had it all.
     """
-    k = len(fit.prior)
-    lacking *= fit.present / k
-    released = released + lacking * np.diag(np.append(0.0, np.where(fit.unused, 0.0, 1.0)))
-    variance, twice = np.full((k, k), noise**2 / 2 + lacking**2), 1 + np.eye(k)
+    k, used = len(fit.prior), np.append(True, ~fit.unused)
+    shortfall *= fit.present / k
+    released = released + shortfall * np.diag(np.append(0.0, used[1:]))
+    measured = NoisyMatrix(released, np.full((k, k), noise**2 / 2 + shortfall**2))
     sizes, vectors = _long_directions(fit, released, noise)
     if (sizes > 1).any():
         turn = (vectors / np.sqrt(sizes)).T
-        fit, released, variance = _rotated(fit, turn, sizes), turn @ released @ turn.T, turn**2 @ variance @ turn.T**2
-    expected, beside = fit.information, fit.information_variance
-    other, least = np.ones((k, k)), 0.0
+        fit, measured = _rotated(fit, turn, sizes), measured.congruent(turn)
+    before, unknown, least = fit.information, np.ones((k, k)), 0.0
     if not fit.information_released:  # the frame leads to expect it; second moments within a factor are known
-        expected, least = fit.present * fit.expected_information, TUNING.not_normal**2 / k
-        other[1:, 1:] = np.minimum(fit.frame.whiten**2 @ ~fit.from_shares @ fit.frame.whiten.T**2, 1.0)
-    beyond = ((released - expected) ** 2 - beside) / twice - variance
-    apart = max(least, float(np.mean(beyond[np.triu_indices(k)])))
-    information, variances = weighted_average(released, variance * twice, expected, beside + apart * twice * other)
-    used = np.outer(*2 * (np.append(True, ~fit.unused),))
-    information = eigenvalues_from(np.where(used, information, 0.0), TUNING.least_information * fit.present)
-    return replace(
-        fit,
-        information=np.where(used, information, 0.0),
-        information_variance=np.where(used, variances, 0.0),
-        information_released=True,
-    )
+        before, least = before._replace(value=fit.present * fit.expected_information), TUNING.not_normal**2 / k
+        unknown[1:, 1:] = np.minimum(fit.frame.whiten**2 @ ~fit.from_shares @ fit.frame.whiten.T**2, 1.0)
+    twice = 1 + np.eye(k)  # errors of entries on the diagonal have twice the variance
+    square = ((measured.value - before.value) ** 2 - before.variance) / twice - measured.variance
+    between = max(least, float(np.mean(square[np.triu_indices(k)])))
+    prior = NoisyMatrix(before.value, before.variance + between * twice * unknown)
+    value, variance = NoisyMatrix(measured.value, measured.variance * twice).averaged(prior)
+    both = np.outer(used, used)
+    value = eigenvalues_from(np.where(both, value, 0.0), TUNING.least_information * fit.present)
+    information = NoisyMatrix(np.where(both, value, 0.0), np.where(both, variance, 0.0))
+    return replace(fit, information=information, information_released=True)
 
 
 def _long_directions(fit: CurrentFit, information: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
@@ -141,22 +133,18 @@ def _long_directions(fit: CurrentFit, information: FloatArray, noise: float) -> 
 
 def _rotated(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit:
     """The fit with rows turn·a in place of a; θ becomes turn⁻ᵀ·θ, and its prior stays what it was."""
-    back, squares, first = np.linalg.inv(turn).T, turn**2, fit.first
+    back, first = np.linalg.inv(turn).T, fit.first
     expected = turn @ fit.expected_information @ turn.T
     np.fill_diagonal(expected, np.where(sizes > 1, 1.0, np.diag(expected)))
     return replace(
         fit,
         frame=replace(fit.frame, whiten=turn[1:, 1:] @ fit.frame.whiten),
         first=first._replace(
-            answer=turn @ first.answer,
-            slope=turn @ first.slope @ turn.T,
-            noise=turn @ first.noise @ turn.T,
-            variances=squares @ first.variances @ squares.T,
+            answer=turn @ first.answer, slope=first.slope.congruent(turn), noise=turn @ first.noise @ turn.T
         ),
-        posterior=Posterior(back @ fit.posterior.mean, back @ fit.posterior.covariance @ back.T),
+        posterior=Gaussian(back @ fit.posterior.mean, back @ fit.posterior.covariance @ back.T),
         prior=fit.prior * sizes,
-        information=turn @ fit.information @ turn.T,
-        information_variance=squares @ fit.information_variance @ squares.T,
+        information=fit.information.congruent(turn),
         expected_information=expected,
     )
 
@@ -174,27 +162,21 @@ class FindInformation(Step):
         return "histogram of the rows' leverage, and their information, clipped where their leverage is large"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        fit, schema, n, rho = state.current(), model.schema_of(state), curator.n_rows, self.rho
-        k, radius = len(fit.prior), math.inf
-        if math.isfinite(rho):
-            rho = (1 - TUNING.lengths_share) * self.rho
-            lengths = _released_lengths(curator, fit, fit.query(LengthHistogram, schema, edges=LENGTHS), self.rho - rho)
-            clips = optimal_clip(n, self.along, lengths, curator.rows_per_person)
-            fit = replace(fit, lengths=lengths, clips=clips)
-            radius = optimal_radius(n, rho, lengths, curator.rows_per_person)
+        fit, schema, rho = state.fit, model.schema_of(state), (1 - TUNING.lengths_share) * self.rho
+        crowd = curator.n_rows, curator.rows_per_person
+        lengths = _released_lengths(curator, fit, schema, self.rho - rho)
+        clips = optimal_clip(crowd[0], self.along, lengths, crowd[1])
+        radius = optimal_radius(crowd[0], rho, lengths, crowd[1])
         query = fit.query(Information, schema, radius=radius)
-        noise = curator.noise_scale(query, rho)
-        released = unpacked(curator.measure(query, rho), k)
-        if noise:
-            return replace(
-                state, current_fit=with_information(fit, released, noise, float(fit.lengths.lacking(radius)))
-            )
-        exact = eigenvalues_from(released, 0.0)
-        return replace(state, current_fit=replace(fit, information=exact, information_variance=np.zeros((k, k))))
+        released = unpacked(curator.measure(query, rho), len(fit.prior))
+        fit = replace(fit, lengths=lengths, clips=clips)
+        shortfall = float(lengths.square_excess(radius))
+        return replace(state, current_fit=with_information(fit, released, curator.noise_scale(query, rho), shortfall))
 
 
-def _released_lengths(curator: Curator, fit: CurrentFit, query: LengthHistogram, rho: float) -> Lengths:
-    """The law of the rows' lengths."""
-    noise, p = curator.noise_scale(query, rho) / fit.present, max(int(np.sum(~fit.unused)), 1)
-    shares, k = curator.measure(query, rho) / fit.present, len(fit.prior)
-    return length_distribution(shares, noise, p, curator.n_rows, k, fit.frame.farthest / math.sqrt(k))
+def _released_lengths(curator: Curator, fit: CurrentFit, schema: Schema, rho: float) -> Lengths:
+    """The law of the rows' lengths, after a histogram of them."""
+    query, k = fit.query(LengthHistogram, schema, edges=ROW_EDGES), len(fit.prior)
+    shares, noise = curator.measure(query, rho) / fit.present, curator.noise_scale(query, rho) / fit.present
+    used, farthest = max(int(np.sum(~fit.unused)), 1), fit.frame.farthest / math.sqrt(k)
+    return row_lengths(shares, noise, used, curator.n_rows, k, farthest)

@@ -14,9 +14,10 @@ from dpem.fitting.model import Model, PredictedFit, Sizes
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import level_clip
 from dpem.models.linear_regression.columns import Coding, Columns, column_coding
+from dpem.models.linear_regression.fit_check import CheckExplained
 from dpem.models.linear_regression.information import FindInformation
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
-from dpem.models.linear_regression.parameters import Parameters, classical_covariance, final_parameters
+from dpem.models.linear_regression.parameters import Parameters
 from dpem.models.linear_regression.planning import (
     EFFECT,
     Division,
@@ -24,11 +25,12 @@ from dpem.models.linear_regression.planning import (
     predicted_fit,
     price_division,
 )
+from dpem.models.linear_regression.reference import MaximumLikelihood
 from dpem.models.linear_regression.rows import expected_rows
-from dpem.models.linear_regression.scores import FindTails, TakeStep
-from dpem.models.linear_regression.state import CurrentFit, LinearState
+from dpem.models.linear_regression.sandwich import FindVariance
+from dpem.models.linear_regression.scores import FindLevel, FindTails, TakeStep
+from dpem.models.linear_regression.state import LinearState
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.models.linear_regression.variance import CheckExplained, FindLevel, FindVariance
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
@@ -48,6 +50,11 @@ def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
     )
 
 
+def reference_steps(sizes: Sizes) -> tuple[Step, ...]:
+    """What follows the columns without privacy."""
+    return MaximumLikelihood(math.inf), *((CheckExplained(math.inf),) if sizes.check else ())
+
+
 @dataclass(frozen=True)
 class LinearRegression(Model):
     """y = intercept + slopes·x + N(0, σ²), and x ~ N(mean, covariance) where it has missing values."""
@@ -61,6 +68,8 @@ class LinearRegression(Model):
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         division = price_division(sizes, self.schema.width, len(self.schema.reads))
+        if math.isinf(sizes.rho):
+            return (FindColumns(math.inf), *reference_steps(sizes))
         return (
             FindColumns(division.columns),
             FindMoments(division.moments, division.radius),
@@ -84,14 +93,6 @@ class LinearRegression(Model):
     def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
         """Which of the columns to keep, given (intercept, slopes) and their covariance: all of them."""
         return np.arange(len(values) - 1)
-
-    def parameters(self, fit: CurrentFit, state: LinearState, n: int) -> tuple[Parameters, CurrentFit]:
-        """The parameters that the last step leads to, and the fit with what is known to be 0."""
-        A, b = fit.frame.in_unit_coordinates()
-        whole = classical_covariance(fit, n) + A @ fit.posterior.covariance @ A.T
-        kept = self.kept(A @ fit.posterior.mean + b, whole)
-        schema = self.schema_of(state)
-        return final_parameters(fit, schema, state.chosen, self.schema.width, n, kept, self.fit_intercept)
 
     def predicted(self, xp: Namespace, theta: Parameters, x: Array) -> tuple[Array, Array]:
         """The mean of each row's response, missing values left out, and its variance, in unit coordinates."""

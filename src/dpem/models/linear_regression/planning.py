@@ -54,16 +54,16 @@ class Division(NamedTuple):
     @property
     def radius(self) -> float:
         """Where moments are clipped."""
-        return moment_radius(self.moments, self.p)
+        return moment_radius(self.p)
 
     def clips(self, sizes: Sizes) -> Clips:
         """Where scores are expected to be clipped."""
         return optimal_clip(sizes.n, self.along, normal_lengths(self.p), sizes.rows_per_person, NO_TAILS)
 
 
-def moment_radius(rho: float, p: int) -> float:
+def moment_radius(p: int) -> float:
     """Where the moments of p columns are clipped."""
-    return math.inf if math.isinf(rho) else TUNING.moment_radius * math.sqrt(p + 2)
+    return TUNING.moment_radius * math.sqrt(p + 2)
 
 
 def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division:

@@ -10,12 +10,12 @@ steps t and s have the covariance
 The weights with the least variance prefer steps near θ, and steps with wide clips where clipping may bias them. The
 moments that a fit begins with are one more measurement, at 0, with a matrix of their own.
 
-*Clipping bias.* A score v = e·a is clipped to the length C. What is cut off, (‖v‖ − C)₊·v/‖v‖, has a mean of length
-A(C)·‖ℓ‖: A is the mean length of what is cut off, but for what cancels of normal errors, which the histogram of
-lengths shows (:mod:`.clipping`), and ℓ says how much of it does not cancel, and which way. Symmetric errors have ℓ = 0.
+*Clipping bias.* A score v = e·a is clipped to the length C. Its excess, (‖v‖ − C)₊·v/‖v‖, has a mean of length
+A(C)·‖ℓ‖: A is the mean length of the excess, but for what cancels of normal errors, which the histogram of lengths
+shows (:mod:`.clipping`), and ℓ says how much of it does not cancel, and which way. Symmetric errors have ℓ = 0.
 On most tables ℓ lies along the fitted values, as a relation is curved or errors are skewed and grow with it, and hardly
-depends on C. So it is released once, from scores between two lengths, and every score is corrected by A(C)·ℓ; what
-remains unknown of ℓ, with the covariance D, and of A is the misfit: bias_t is A at the clip of step t.
+depends on C. So it is released once, from scores between two lengths, and every score is corrected by A(C)·ℓ; the
+uncertainty of ℓ, with the covariance D, and of A is the misfit: bias_t is A at the clip of step t.
 
 The law is of the estimate that the same rows would give without noise; sampling error is added at the end. All of it
 is post-processing of released numbers.
@@ -28,27 +28,32 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from dpem.models.linear_regression.clipping import Lengths
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
 
 
-class Posterior(NamedTuple):
-    """The coefficients are normal with this mean and covariance, given what was released."""
+class NoisyMatrix(NamedTuple):
+    """A symmetric matrix, and the variances of its entries' errors, which are independent."""
 
-    mean: FloatArray
-    covariance: FloatArray
+    value: FloatArray
+    variance: FloatArray
 
-    def given_number(self, value: float, row: FloatArray, variance: float) -> Posterior:
-        """After a release ≈ row·(truth − mean) + noise of that variance."""
-        across = self.covariance @ row
-        spread = float(row @ across) + variance
-        return Posterior(self.mean + across * (value / spread), self.covariance - np.outer(across, across) / spread)
+    def averaged(self, other: NoisyMatrix) -> NoisyMatrix:
+        """This and an independent measurement of the same matrix, weighted entry by entry by their variances."""
+        weight = other.variance / np.maximum(self.variance + other.variance, 1e-300)
+        return NoisyMatrix(weight * self.value + (1 - weight) * other.value, weight * self.variance)
 
-    def wider(self, covariance: FloatArray) -> Posterior:
-        """The law with this covariance added."""
-        return Posterior(self.mean, self.covariance + covariance)
+    def congruent(self, turn: FloatArray) -> NoisyMatrix:
+        """turn·M·turnᵀ."""
+        return NoisyMatrix(turn @ self.value @ turn.T, turn**2 @ self.variance @ turn.T**2)
+
+
+def noise_variances(noise: float, k: int) -> FloatArray:
+    """The variances of the entries of a packed k×k matrix that was released with that standard deviation of noise."""
+    return noise**2 / 2 * (1 + np.eye(k))
 
 
 def eigenvalues_from(matrix: FloatArray, least: float) -> FloatArray:
@@ -57,39 +62,29 @@ def eigenvalues_from(matrix: FloatArray, least: float) -> FloatArray:
     return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
-def shrunk_correlations(
-    correlations: FloatArray, variances: FloatArray, from_shares: NDArray[np.bool_] | None = None
-) -> tuple[FloatArray, FloatArray, float]:
-    """Noisy correlations, each times t²/(t² + its noise variance), with t² their mean square beyond the noise; how
-    unsure they still are; and about half the largest eigenvalue of the noise that is left in them. Entries that are
-    ``from_shares`` stay as they are.
-
-    >>> shrunk_correlations(np.array([[1.0, 0.1], [0.1, 1.0]]), np.full((2, 2), 0.04))[0].round(2).tolist()
-    [[1.0, 0.02], [0.02, 1.0]]
-    """
-    p = len(correlations)
-    apart = ~np.eye(p, dtype=bool) if from_shares is None else ~(np.eye(p, dtype=bool) | from_shares)
-    if not apart.any() or not variances.any():
-        return correlations, variances, noise_edge(np.where(apart, variances, 0.0))
-    c, u = correlations[apart], variances[apart]
-    weights = 1 / (u + 0.02) ** 2
-    signal = max(TUNING.least_correlation, float(np.sum(weights * (c * c - u)) / np.sum(weights)))
-    kept = signal / (signal + variances)
-    out = np.where(apart, np.clip(kept * correlations, -1.0, 1.0), correlations)
-    return out, np.where(apart, kept * variances, variances), noise_edge(np.where(apart, kept**2 * variances, 0.0))
-
-
-def weighted_average(
-    first: FloatArray, first_variance: FloatArray, second: FloatArray, second_variance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Two measurements of the same matrix averaged entry by entry, and the variances of the average."""
-    weight = second_variance / np.maximum(first_variance + second_variance, 1e-300)
-    return weight * first + (1 - weight) * second, weight * first_variance
-
-
 def noise_edge(variances: FloatArray) -> float:
     """About half the largest eigenvalue of a symmetric matrix of noise with these variances."""
     return math.sqrt(float(np.mean(variances)) * len(variances)) if len(variances) else 0.0
+
+
+def shrunk_correlations(matrix: NoisyMatrix, known: NDArray[np.bool_]) -> tuple[NoisyMatrix, float]:
+    """Noisy correlations, each times t²/(t² + its variance), with t² their mean square beyond the noise; and about
+    half the largest eigenvalue of the noise that is left in them. Entries that are ``known`` stay as they are.
+
+    >>> noisy = NoisyMatrix(np.array([[1.0, 0.1], [0.1, 1.0]]), np.full((2, 2), 0.04))
+    >>> shrunk_correlations(noisy, np.eye(2, dtype=bool))[0].value.round(2).tolist()
+    [[1.0, 0.02], [0.02, 1.0]]
+    """
+    value, variance = matrix
+    unknown = ~known
+    if not unknown.any():
+        return matrix, 0.0
+    square, of_square = value[unknown] ** 2, variance[unknown]
+    signal = float(np.average(square - of_square, weights=(of_square + 0.02) ** -2))
+    signal = max(TUNING.least_correlation, signal)
+    kept = np.where(unknown, signal / (signal + variance), 1.0)
+    shrunk = np.where(unknown, np.clip(kept * value, -1.0, 1.0), value)
+    return NoisyMatrix(shrunk, kept * variance), noise_edge(np.where(unknown, kept**2 * variance, 0.0))
 
 
 def product_covariance(variances: FloatArray, square: FloatArray) -> FloatArray:
@@ -101,62 +96,89 @@ def product_covariance(variances: FloatArray, square: FloatArray) -> FloatArray:
     return np.asarray(out)
 
 
-class Direction(NamedTuple):
-    """ℓ is normal with this mean and covariance."""
+class Gaussian(NamedTuple):
+    """A normal law."""
 
     mean: FloatArray
     covariance: FloatArray
 
-    @property
-    def square(self) -> float:
-        """The part of E‖ℓ‖² that cannot be corrected for."""
-        return float(np.trace(self.covariance[1:, 1:]))
+    def gain(self, slope: FloatArray, noise: FloatArray) -> FloatArray:
+        """By how much a unit of a measurement slope·θ + N(0, noise) moves the mean (the Kalman gain)."""
+        across = self.covariance @ slope.T
+        return np.asarray(np.linalg.solve(slope @ across + noise, across.T).T)
 
-    def measured(self, value: FloatArray, noise: float) -> Direction:
-        """After a release of ℓ with noise of that standard deviation, from scores that are not quite those cut off. How
-        large ℓ is differs between tables, so its standard deviations are multiples of these, each as likely as the
-        release makes it.
-        """
-        laws, likely = [], []
-        for scale in TUNING.tails_scales:
-            own = scale**2 * self.covariance
-            whole = (1 + TUNING.tails_vary**2) * own + noise**2 * np.eye(len(value))
-            gain = np.linalg.solve(whole, own).T
-            laws.append((gain @ value, own - gain @ own))
-            likely.append(-(value @ np.linalg.solve(whole, value) + np.linalg.slogdet(whole)[1]) / 2)
-        weights = np.exp(np.array(likely) - max(likely))
-        weights /= weights.sum()
-        mean = sum(w * own for w, (own, _) in zip(weights, laws, strict=True))
-        rest = sum(w * (V + np.outer(own - mean, own - mean)) for w, (own, V) in zip(weights, laws, strict=True))
-        return Direction(np.asarray(mean), np.asarray(rest + rest.T) / 2)
+    def given(self, answer: FloatArray, slope: FloatArray, noise: FloatArray) -> Gaussian:
+        """The law after that measurement."""
+        gain = self.gain(slope, noise)
+        covariance = self.covariance - gain @ slope @ self.covariance
+        return Gaussian(self.mean + gain @ (answer - slope @ self.mean), (covariance + covariance.T) / 2)
+
+    def wider(self, covariance: FloatArray) -> Gaussian:
+        """The law with this covariance added."""
+        return Gaussian(self.mean, self.covariance + covariance)
 
 
-def prior_direction(posterior: Posterior) -> Direction:
-    """Before it is measured: longest along the fitted values of these coefficients."""
-    theta, V = posterior
-    k = len(theta)
-    fitted = np.outer(theta[1:], theta[1:]) + V[1:, 1:]
+# --- the direction ℓ of the excess of clipped scores ----------------------------------------------------------------
+
+
+def prior_direction(theta: Gaussian) -> Gaussian:
+    """The law of ℓ before it is measured: longest along the fitted values of these coefficients."""
+    k = len(theta.mean)
+    fitted = np.outer(theta.mean[1:], theta.mean[1:]) + theta.covariance[1:, 1:]
     out = np.diag(np.append(TUNING.tails_level**2, np.full(k - 1, TUNING.tails_beside**2)) / k)
     out[1:, 1:] += TUNING.tails_along**2 * fitted / max(float(np.trace(fitted)), 1e-300)
-    return Direction(np.zeros(k), out)
+    return Gaussian(np.zeros(k), out)
 
 
-#: How often the weights are computed anew, with the distances that the last ones lead to.
-ROUNDS = 2
+def direction_posterior(prior: Gaussian, value: FloatArray, noise: float) -> Gaussian:
+    """The law of ℓ after a release of it with noise of that standard deviation, from scores that are not quite those
+    cut off. How large ℓ is differs between tables, and skewed errors move the intercept alone: the standard deviations
+    of the intercept's part, and those of the slopes', are multiples of the prior's, each as likely as the release makes
+    it.
+    """
+    mean, covariance = np.zeros_like(value), np.zeros_like(prior.covariance)
+    for part in (slice(0, 1), slice(1, None)):
+        mean[part], covariance[part, part] = _scale_mixture(prior.covariance[part, part], value[part], noise)
+    return Gaussian(mean, covariance)
+
+
+def _scale_mixture(prior: FloatArray, value: FloatArray, noise: float) -> Gaussian:
+    """Mean and covariance of N(0, scale²·prior) with a random scale, after a noisy measurement."""
+    k, laws, log_likelihood = len(value), [], []
+    for scale in TUNING.tails_scales:
+        own = scale**2 * prior
+        error = TUNING.tails_vary**2 * own + noise**2 * np.eye(k)
+        laws.append(Gaussian(np.zeros(k), own).given(value, np.eye(k), error))
+        spread = own + error
+        log_likelihood.append(-(value @ np.linalg.solve(spread, value) + np.linalg.slogdet(spread)[1]) / 2)
+    weight = softmax(log_likelihood)
+    means = np.array([law.mean for law in laws])
+    between = means - weight @ means
+    within = np.tensordot(weight, [law.covariance for law in laws], 1)
+    return Gaussian(weight @ means, within + (weight * between.T) @ between)
+
+
+# --- the coefficients -----------------------------------------------------------------------------------------------
 
 
 class FirstAnswer(NamedTuple):
-    """A first measurement: answer ≈ (slope + errors of these variances)·θ + noise, of covariance ``noise``."""
+    """A first measurement: answer ≈ slope·θ + noise of that covariance, the slope with errors."""
 
     answer: FloatArray
-    slope: FloatArray
+    slope: NoisyMatrix
     noise: FloatArray
-    variances: FloatArray
+
+    def update(self, law: Gaussian, around: Gaussian, shared: float = 1.0) -> Gaussian:
+        """The law after it, if coefficients lie as ``around``; its slope's errors count ``shared`` times."""
+        square = np.outer(around.mean, around.mean) + around.covariance
+        slope = self.slope.value
+        error = shared * product_covariance(self.slope.variance, square)
+        return law.given(self.answer, slope, self.noise + TUNING.first_error**2 * slope @ slope.T + error)
 
 
 class ScoreAnswer(NamedTuple):
-    """A released score: at which coefficients, the standard deviation of its noise, where residuals were clipped (in
-    spreads of the response), and how long what was cut off is in the mean.
+    """A released score: at which coefficients, the standard deviation of its noise, where it was clipped (in spreads of
+    the response), and the mean length of the excess.
     """
 
     at: FloatArray
@@ -167,68 +189,64 @@ class ScoreAnswer(NamedTuple):
 
 
 def combined_posterior(
-    posterior: Posterior,
+    posterior: Gaussian,
     prior: FloatArray,
     first: FirstAnswer,
     scores: tuple[ScoreAnswer, ...],
-    information: FloatArray,
-    variances: FloatArray,
+    information: NoisyMatrix,
     variance: float,
     lengths: Lengths,
-    direction: Direction | None = None,
-) -> tuple[Posterior, FloatArray]:
-    """The posterior after the first measurement and all scores, beginning with the last one, as far as noise makes it
-    unsure, and the covariance that clipping adds; ``variance`` is that of the errors.
+    direction: Gaussian,
+) -> tuple[Gaussian, FloatArray]:
+    """The posterior after the first measurement and all scores, with respect to noise, and the covariance that
+    clipping adds. ``posterior`` is that before the last score, ``variance`` that of the errors.
     """
-    noise = first.noise + TUNING.first_error**2 * first.slope @ first.slope.T
-    for _ in range(ROUNDS):
-        around = np.outer(posterior.mean, posterior.mean) + posterior.covariance
-        shared = (TUNING.shared_error if scores else 1.0) * product_covariance(first.variances, around)
-        directed = (direction or prior_direction(posterior)).covariance
-        measured, bias = [(first.slope, first.answer, noise + shared)], np.zeros_like(noise)
-        if scores:
-            answer, unsure, bias = _average_score(
-                posterior, scores, information, variances, variance, lengths, directed
-            )
-            measured.append((information, answer, unsure + bias))
-        precision, total = np.diag(1 / prior), np.zeros(len(prior))
-        for matrix, answer, unsure in measured:
-            part = np.linalg.solve(unsure, np.column_stack([matrix, answer]))
-            precision, total = precision + matrix.T @ part[:, :-1], total + matrix.T @ part[:, -1]
-        V = np.linalg.inv((precision + precision.T) / 2)
-        posterior, gain = Posterior(V @ total, (V + V.T) / 2), V @ part[:, :-1].T
-    misfit = np.asarray(gain @ bias @ gain.T)
-    return Posterior(posterior.mean, eigenvalues_from(posterior.covariance - misfit, 0.0)), misfit
+    before = Gaussian(np.zeros(len(prior)), np.diag(prior))
+    for _ in range(2):  # weights depend on where the coefficients are
+        law = first.update(before, posterior, TUNING.shared_error)
+        average = _average_score(posterior, scores, information, variance, lengths, direction.covariance)
+        unsure = average.noise + average.bias
+        gain = law.gain(information.value, unsure)
+        posterior = law.given(average.answer, information.value, unsure)
+    misfit = np.asarray(gain @ average.bias @ gain.T)
+    return Gaussian(posterior.mean, eigenvalues_from(posterior.covariance - misfit, 0.0)), misfit
+
+
+class _AverageScore(NamedTuple):
+    """A measurement of S·θ, the covariance of its errors but for clipping, and that of clipping."""
+
+    answer: FloatArray
+    noise: FloatArray
+    bias: FloatArray
 
 
 def _average_score(
-    posterior: Posterior,
+    posterior: Gaussian,
     scores: tuple[ScoreAnswer, ...],
-    information: FloatArray,
-    variances: FloatArray,
+    information: NoisyMatrix,
     variance: float,
     lengths: Lengths,
-    directed: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The scores averaged into one measurement of S·θ, row by row, the covariance of its errors but for clipping, and
-    that of what clipping does.
+    direction: FloatArray,
+) -> _AverageScore:
+    """The scores averaged into one measurement, row by row.
 
     κ_t is the part of the slope that clipping leaves, for normal errors, at the distance that θ turns out to have.
     Weights of a row are C⁻¹1/(1ᵀC⁻¹1), C being the covariance of its errors.
     """
-    theta, V = posterior
+    S, U = information
     at, values, noise, clips, bias = (np.array(part) for part in zip(*scores, strict=True))
-    d, k = theta - at, len(theta)
-    beyond = (np.sum((d @ information) * d, axis=1) + float(np.sum(V * information))) / max(information[0, 0], 0.1)
-    kappa = lengths.kappa(clips / np.sqrt(variance + np.minimum(beyond, variance)))
-    rows = values / kappa[:, None] + at @ information
-    products = (d[:, None] * d).reshape(-1, k)
+    d, k = posterior.mean - at, len(S)
+    added = (np.sum((d @ S) * d, axis=1) + float(np.sum(posterior.covariance * S))) / max(S[0, 0], 0.1)
+    kappa = lengths.kappa(clips / np.sqrt(variance + np.minimum(added, variance)))
+    answers = values / kappa[:, None] + at @ S
     noise, bias = noise / kappa, bias / kappa
-    errors = (variances @ products.T).reshape(k, len(d), len(d)) + np.diag(noise**2)
-    clipped = np.diag(directed)[:, None, None] * np.outer(bias, bias)
+    products = (d[:, None] * d).reshape(-1, k)
+    errors = (U @ products.T).reshape(k, len(d), len(d)) + np.diag(noise**2)
+    clipped = np.diag(direction)[:, None, None] * np.outer(bias, bias)
     weights = np.linalg.solve(errors + clipped, np.ones((k, len(d), 1)))[:, :, 0]
     weights /= weights.sum(axis=1)[:, None]
-    apart, cut = weights @ d, weights @ bias
-    unsure = variances * (apart * apart.T + V)
-    np.fill_diagonal(unsure, np.einsum("it,its,is->i", weights, errors, weights) + variances @ np.diag(V))
-    return np.sum(weights * rows.T, axis=1), unsure, np.outer(cut, cut) * directed
+    mean_d, mean_bias = weights @ d, weights @ bias
+    covariance = U * (mean_d * mean_d.T + posterior.covariance)
+    of_scores = np.einsum("it,its,is->i", weights, errors, weights)
+    np.fill_diagonal(covariance, of_scores + U @ np.diag(posterior.covariance))
+    return _AverageScore(np.sum(weights * answers.T, axis=1), covariance, np.outer(mean_bias, mean_bias) * direction)

@@ -21,6 +21,9 @@ from dpem.queries.narrow import NarrowQuery, rounded, squares
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
+#: Eigenvalues that are no more than rounding.
+ROUNDING = 1e-10
+
 
 @dataclass(frozen=True)
 class Frame:

@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 
 from dpem.fitting.step import Step
-from dpem.models.linear_regression.clipping import SIZES, Tails, clipped_square, optimal_clip, tail_distribution
+from dpem.models.linear_regression.clipping import SCORE_EDGES, Tails, clipped_square, optimal_clip, score_tails
 from dpem.models.linear_regression.information import LengthHistogram
-from dpem.models.linear_regression.moments import ROUNDING
-from dpem.models.linear_regression.posterior import Direction, ScoreAnswer, combined_posterior, prior_direction
+from dpem.models.linear_regression.posterior import (
+    Gaussian,
+    ScoreAnswer,
+    combined_posterior,
+    direction_posterior,
+    eigenvalues_from,
+    prior_direction,
+    product_covariance,
+)
 from dpem.models.linear_regression.rows import RowQuery, Rows
-from dpem.models.linear_regression.state import CurrentFit, Estimate, LinearState
+from dpem.models.linear_regression.state import CurrentFit, ErrorShape, Estimate, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import into_ball, rounded, sum_in_ball, weighted, zero_nonfinite
-from dpem.query import Array, Bound, Namespace
+from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -81,10 +89,70 @@ class Residuals(RowQuery):
         return xp.stack([xp.sum(seen), xp.sum(seen * t), math.sqrt(2.0) * xp.sum(seen * t * t)])
 
 
+def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: CurrentFit) -> CurrentFit:
+    """The fit with what the residuals' mean and mean square say.
+
+    What is measured is the variance of residuals, errors and coefficients' errors together. The latter's part is itself
+    unsure by about as much as it is, so it counts as noise: the estimate cannot collapse where coefficients are poor.
+    """
+    noise = curator.noise_scale(query, rho)
+    rows, first, second = (float(part) for part in curator.measure(query, rho))
+    weight = fit.present_error**2 / (fit.present_error**2 + noise**2)
+    present = min(max(fit.present + weight * (rows - fit.present), 0.02), 1.0)
+    c, total = query.clip, query.sigma**2
+    density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
+    rate = math.erf(c / math.sqrt(2)) - 2 * c * density  # d/dq of E min(q·e², c²) at q = 1
+    unit = c * c * total / (math.sqrt(2.0) * present * rate)
+    change = unit * second - float(clipped_square(c * c)) * total / rate
+    error = math.hypot(unit * noise, fit.coefficient_error)
+    before = fit.variance_error**2
+    gain = before / (before + error**2)
+    if fit.columns.binary_response:  # its variance follows from its share; squares of rare ones would be clipped
+        theta, S = fit.posterior.mean[1:], fit.information.value[1:, 1:] / fit.present
+        variance = min(max(1 - float(theta @ S @ theta) + fit.coefficient_error, TUNING.least_variance), 1.0)
+    else:
+        variance = min(max(fit.variance + gain * change, TUNING.least_ratio * fit.variance), 4.0)
+    of_mean = c * query.sigma / present
+    return replace(
+        fit,
+        variance=variance,
+        variance_error=math.sqrt(before - gain * before),
+        present=present,
+        present_error=math.sqrt(1 - weight) * fit.present_error,
+        residual_mean=Estimate(of_mean * first, of_mean * noise),
+        residual_variance=Estimate(fit.variance + change, error),
+    )
+
+
+@dataclass(frozen=True)
+class TakeStep(Step):
+    """How large residuals are, then the score: one step towards the coefficients."""
+
+    passes = 2
+
+    def describe(self) -> str:
+        return "size of the residuals, and the score of the coefficients"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        rho, schema, fit = TUNING.size_share * self.rho, model.schema_of(state), state.fit
+        fit = with_residual_scale(curator, fit.query(Residuals, schema, clip=TUNING.size_clip), rho, fit)
+        norm, unit = fit.clips.norm, fit.clip_scale
+        query = fit.query(Score, schema, radius=norm * unit / fit.sigma)
+        score = fit.sigma * curator.measure(query, self.rho - rho) + fit.expected_excess(norm)
+        noise = fit.sigma * curator.noise_scale(query, self.rho - rho)
+        bias = unit * float(fit.tails.excess(norm, fit.lengths).root_mean_square)
+        scores = (*fit.scores, ScoreAnswer(fit.posterior.mean, score, noise, norm * unit, bias))
+        before = fit.posterior.wider(fit.misfit)
+        direction = fit.direction or prior_direction(before)
+        known = fit.information, fit.variance, fit.lengths, direction
+        posterior, misfit = combined_posterior(before, fit.prior, fit.first, scores, *known)
+        variance_error = math.hypot(fit.variance_error, 0.1 * fit.variance)
+        fit = replace(fit, posterior=posterior, misfit=misfit, scores=scores, variance_error=variance_error)
+        return replace(state, current_fit=fit)
+
+
 #: Lengths over √k from which the direction of scores is measured, the greatest first.
 DIRECTION_LENGTHS = (16.0, 11.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0)
-#: Where nothing is clipped, residuals are scaled by so many standard deviations.
-NO_CLIP = 1e4
 
 
 @dataclass(frozen=True)
@@ -100,110 +168,88 @@ class FindTails(Step):
         return "histogram of the scores' lengths, and the direction of long ones: where to clip, and what clips cut off"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        fit = state.current()
-        if math.isinf(self.rho):
-            return state
-        share, n = TUNING.direction_share, curator.n_rows
-        query = fit.query(LengthHistogram, model.schema_of(state), edges=SIZES, of_scores=True)
-        rho, lengths = (1 - share) * self.rho, fit.lengths
-        noise = curator.noise_scale(query, rho) / fit.present
+        fit, schema = state.fit, model.schema_of(state)
+        query = fit.query(LengthHistogram, schema, edges=SCORE_EDGES, of_scores=True)
+        rho, lengths = (1 - TUNING.direction_share) * self.rho, fit.lengths
+        shares, noise = curator.measure(query, rho) / fit.present, curator.noise_scale(query, rho) / fit.present
         farthest = 8 / (fit.frame.y_spread * fit.sigma)  # of long rows; residuals are at most 2 in unit coordinates
-        shares = curator.measure(query, rho) / fit.present
-        tails = tail_distribution(shares, noise, lengths, n, farthest)
-        direction = _measured_direction(curator, model, state, tails, share * self.rho)
-        length = float(np.sum(direction.mean[1:] ** 2))
-        clips = optimal_clip(n, self.along, lengths, curator.rows_per_person, tails, direction.square, length)
-        cut, bias = (float(each) for each in tails.lost(clips.norm, lengths))
-        unknown = 1 - (cut / max(bias, 1e-300)) ** 2  # of how much is cut off
-        spread = direction.covariance + unknown * np.outer(direction.mean, direction.mean)
-        fit = replace(fit, direction=Direction(direction.mean, spread), clips=clips, tails=tails)
-        fit = replace(fit, clip_unit=fit.sigma)
+        tails = score_tails(shares, noise, lengths, curator.n_rows, farthest)
+        direction = _measured_direction(curator, fit, schema, tails, self.rho - rho)
+        unknown, known = float(np.trace(direction.covariance[1:, 1:])), float(np.sum(direction.mean[1:] ** 2))
+        clips = optimal_clip(curator.n_rows, self.along, lengths, curator.rows_per_person, tails, unknown, known)
+        mean, bias = (float(part) for part in tails.excess(clips.norm, lengths))
+        of_amount = 1 - (mean / max(bias, 1e-300)) ** 2  # the relative variance of how much is cut off
+        direction = direction.wider(of_amount * np.outer(direction.mean, direction.mean))
+        fit = replace(fit, direction=direction, clips=clips, tails=tails, clip_unit=fit.sigma)
 
         def corrected(answer: ScoreAnswer) -> ScoreAnswer:
-            norm = answer.clip / fit.sigma
-            missing = fit.sigma * float(tails.lost(norm, lengths)[1])
-            return answer._replace(score=answer.score + fit.cut_off(norm), bias=missing)
+            norm = answer.clip / fit.clip_scale
+            bias = fit.clip_scale * float(tails.excess(norm, lengths).root_mean_square)
+            return answer._replace(score=answer.score + fit.expected_excess(norm), bias=bias)
 
         return replace(state, current_fit=replace(fit, scores=tuple(map(corrected, fit.scores))))
 
 
-def _measured_direction(curator: Curator, model: Any, state: LinearState, tails: Tails, rho: float) -> Direction:
+def _measured_direction(curator: Curator, fit: CurrentFit, schema: Schema, tails: Tails, rho: float) -> Gaussian:
     """The direction of what clipping cuts off, from scores as long as the noise allows."""
-    fit, before = state.current(), prior_direction(state.current().posterior)
     lengths = np.array(DIRECTION_LENGTHS) * math.sqrt(fit.lengths.k)
-    near, far = (tails.lost(each, fit.lengths)[0] for each in (lengths, 2 * lengths))
-    amounts = np.maximum(near - far, 1e-12) * fit.present
+    low, high = (tails.excess(each, fit.lengths).mean for each in (lengths, 2 * lengths))
+    amounts = np.maximum(low - high, 1e-12) * fit.present
     noises = 2 * curator.rows_per_person * lengths / (curator.n_rows * math.sqrt(2 * rho)) / amounts
     i = int(np.argmax(np.append(noises[:-1] < TUNING.direction_noise, True)))
-    query = fit.query(Score, model.schema_of(state), radius=float(lengths[i]), beyond=float(lengths[i]))
-    noise = curator.noise_scale(query, rho)
-    return before.measured(curator.measure(query, rho) / amounts[i], noise / float(amounts[i]))
+    length, amount = float(lengths[i]), float(amounts[i])
+    query = fit.query(Score, schema, radius=length, beyond=length)
+    value, noise = curator.measure(query, rho) / amount, curator.noise_scale(query, rho) / amount
+    return direction_posterior(prior_direction(fit.posterior), value, noise)
 
 
 @dataclass(frozen=True)
-class TakeStep(Step):
-    """How large residuals are, then the score: one step towards the coefficients."""
+class FindLevel(Step):
+    """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
 
-    passes = 2
+    clip: float = math.inf
 
     def describe(self) -> str:
-        return "size of the residuals, and the score of the coefficients"
+        return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        size, step = TUNING.size_share * self.rho, (1 - TUNING.size_share) * self.rho
-        fit = state.current()
-        fit = with_residual_scale(
-            curator, fit.query(Residuals, model.schema_of(state), clip=TUNING.size_clip), size, fit
+        fit, narrow = state.fit, state.fit.residual_variance
+        fit = replace(fit, variance_error=math.hypot(fit.variance_error, TUNING.tails * fit.variance))
+        fit = with_residual_scale(curator, fit.query(Residuals, model.schema_of(state), clip=self.clip), self.rho, fit)
+        (mean, error), wide, theta = fit.residual_mean, fit.residual_variance, fit.posterior
+        information = fit.information.value
+        row = information[:1] / max(float(information[0, 0]), 0.01)  # what coefficients' errors do to the mean
+        of_mean = math.hypot(error, math.sqrt((row @ theta.covariance @ row.T).item()))
+        growth = (wide.value - narrow.value) / fit.variance
+        shape = ErrorShape(
+            Estimate(mean / fit.sigma, of_mean / fit.sigma),
+            Estimate(growth, math.hypot(wide.error, narrow.error) / fit.variance),
+            fit.tails_square(TUNING.size_clip, self.clip),
         )
-        unit = fit.clip_unit or fit.sigma
-        query = fit.query(Score, model.schema_of(state), radius=fit.clips.norm * unit / fit.sigma)
-        noise = fit.sigma * curator.noise_scale(query, step)
-        score = fit.sigma * curator.measure(query, step)
-        if not noise:  # the moments have led to least squares, or to maximum likelihood, already
-            return replace(state, current_fit=fit)
-        score = score + fit.cut_off(fit.clips.norm)
-        bias = unit * float(fit.tails.lost(fit.clips.norm, fit.lengths)[1])
-        answer = ScoreAnswer(fit.posterior.mean, score, noise, fit.clips.norm * unit, bias)
-        scores, given = (*fit.scores, answer), (fit.information, fit.information_variance, fit.variance, fit.lengths)
-        before = fit.posterior.wider(fit.misfit)
-        posterior, misfit = combined_posterior(before, fit.prior, fit.first, scores, *given, fit.direction)
-        unsure = math.hypot(fit.variance_error, 0.1 * fit.variance)
-        fit = replace(fit, posterior=posterior, misfit=misfit, scores=scores, variance_error=unsure)
+        beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(growth, 0.0)
+        norm = self.clip * fit.sigma / fit.clip_scale * math.sqrt(fit.lengths.k)
+        off = 0.0
+        if fit.direction is not None:
+            excess = fit.clip_scale * float(fit.tails.excess(norm, fit.lengths).root_mean_square)
+            off = excess * math.sqrt(fit.direction.covariance[0, 0])
+        answer = row @ theta.mean + mean + fit.expected_excess(norm)[0]
+        alone = theta.given(answer, row, np.array([[error**2]]))
+        misfit = fit.misfit + _imputation_covariance(fit)
+        law = theta.wider(misfit).given(answer, row, np.array([[error**2 + off**2]]))
+        fit = replace(
+            fit,
+            posterior=Gaussian(law.mean, alone.covariance),
+            misfit=eigenvalues_from(law.covariance - alone.covariance, 0.0),
+            shape=shape,
+            variance_misfit=beyond * fit.variance,
+        )
         return replace(state, current_fit=fit)
 
 
-def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: CurrentFit) -> CurrentFit:
-    """The fit with what the residuals' mean and mean square say.
-
-    What is measured is the variance of residuals, errors and coefficients' errors together. The latter's part is itself
-    unsure by about as much as it is, so it counts as noise: the estimate cannot collapse where coefficients are poor.
-    """
-    query = replace(query, clip=NO_CLIP) if math.isinf(rho) else query
-    noise = curator.noise_scale(query, rho)
-    rows, first, second = (float(part) for part in curator.measure(query, rho))
-    if not noise:  # the variance is that of maximum likelihood already
-        return replace(fit, present=max(rows, 0.02), present_error=0.0, variance_error=0.0)
-    weight = fit.present_error**2 / (fit.present_error**2 + noise**2)
-    present = min(max(fit.present + weight * (rows - fit.present), 0.02), 1.0)
-    c, total = query.clip, query.sigma**2
-    density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
-    rate = math.erf(c / math.sqrt(2)) - 2 * c * density  # d/dq of E min(q·e², c²) at q = 1
-    beyond = (second / math.sqrt(2.0) / present * c * c - float(clipped_square(c * c))) * total / rate
-    blur = (noise / math.sqrt(2.0) / present * c * c * total / rate) ** 2
-    before = fit.variance_error**2
-    gain = before / (before + blur + fit.error**2)
-    least = max(TUNING.least_ratio * fit.variance, ROUNDING**2)
-    variance = min(max(fit.variance + gain * beyond, least), 4.0)
-    unsure = math.sqrt(before - gain * before)
-    explained = min(max(1 - variance + 2 * unsure, 0.1), 1.0)
-    unit, p = c * query.sigma / present, len(fit.prior) - 1
-    return replace(
-        fit,
-        variance=variance,
-        variance_error=unsure,
-        prior=np.append(fit.prior[:1], np.full(p, TUNING.prior * explained / p)),
-        present=present,
-        present_error=math.sqrt(1 - weight) * fit.present_error,
-        level=Estimate(unit * first, unit * noise),
-        size=Estimate(fit.variance + beyond, math.sqrt(blur + fit.error**2)),
-    )
+def _imputation_covariance(fit: CurrentFit) -> FloatArray:
+    """What errors in imputing missing values do to the coefficients."""
+    theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
+    missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
+    covariance = missing**2 * product_covariance(fit.first.slope.variance, np.outer(theta, theta))
+    covariance[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
+    return np.asarray(covariance)

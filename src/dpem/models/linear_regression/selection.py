@@ -17,7 +17,7 @@ from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
 from dpem.fitting.step import Step, prices
 from dpem.models.linear_regression.columns import numeric_columns
-from dpem.models.linear_regression.model import LinearRegression, score_steps
+from dpem.models.linear_regression.model import LinearRegression, reference_steps, score_steps
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
 from dpem.models.linear_regression.planning import (
     Division,
@@ -25,6 +25,7 @@ from dpem.models.linear_regression.planning import (
     moment_radius,
     predicted_fit,
 )
+from dpem.models.linear_regression.reference import MaximumLikelihood
 from dpem.models.linear_regression.rows import Frame, expected_rows, standardized
 from dpem.models.linear_regression.state import LinearState
 from dpem.models.linear_regression.tuning import TUNING
@@ -116,7 +117,7 @@ class ChooseColumns(Step):
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         now = state.current_fit
         fit = {} if now is None else {"chosen": state.chosen, "frame": now.frame, "theta": now.posterior.mean}
-        where = {"schema": model.schema, "middle": float(state.found_columns().centre[-1]), **fit}
+        where = {"schema": model.schema, "middle": float(state.known_columns.centre[-1]), **fit}
         share = 1.0 if math.isinf(self.rho) else TUNING.balance_share
         balance = float(np.clip(curator.measure(Balance(**where), share * self.rho)[0], -0.9, 0.9))
         query = Thresholds(**where, balance=balance, without=state.chosen)
@@ -186,14 +187,19 @@ class SparseLinearRegression(LinearRegression):
         return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        division = wide_division(sizes, self.sparsity, self.schema.width)
+        division, reference = wide_division(sizes, self.sparsity, self.schema.width), math.isinf(sizes.rho)
         steps: list[Step] = [FindMiddle(division.middle)]
         columns = 0
         for choice, spreads, moments, count in division.rounds:
             columns += count
-            radius = moment_radius(sizes.rho, columns)
-            steps += [ChooseColumns(choice, count), FindColumns(spreads), FindMoments(moments, radius)]
-        return (*steps, *score_steps(division.narrow, sizes), KeepColumns(0.0, division.kept))
+            fitting = FindMoments(moments, moment_radius(columns))
+            steps += [
+                ChooseColumns(choice, count),
+                FindColumns(spreads),
+                MaximumLikelihood(math.inf) if reference else fitting,
+            ]
+        last = reference_steps(sizes)[1:] if reference else score_steps(division.narrow, sizes)
+        return (*steps, *last, KeepColumns(0.0, division.kept))
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         division = wide_division(sizes, self.sparsity, self.schema.width)

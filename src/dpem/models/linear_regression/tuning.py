@@ -16,7 +16,7 @@ class Tuning:
     occupied: float = 3.6
     #: Share of rows with a value below which a column is left out.
     rarely_seen: float = 0.05
-    #: Share in the fullest bin above which bounds are called too wide.
+    #: Share in the two fullest adjacent bins above which bounds are called too wide.
     crowded: float = 0.9
     #: Share of a response's values at the ends of the bounds 0 and 1 above which it is taken for a 0/1 response.
     binary_response: float = 0.9

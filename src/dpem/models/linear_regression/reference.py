@@ -1,0 +1,155 @@
+"""The reference without privacy (ε = ∞): least squares, or maximum likelihood of a joint normal law where values are
+missing, with HC1 standard errors. Its queries promise nothing, so a curator answers them only there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dpem.fitting.step import Step
+from dpem.models.linear_regression.information import Information
+from dpem.models.linear_regression.parameters import final_parameters
+from dpem.models.linear_regression.posterior import FirstAnswer, Gaussian, NoisyMatrix, eigenvalues_from
+from dpem.models.linear_regression.rows import ROUNDING, Frame, RowQuery, Rows, by_missing, imputed_moments
+from dpem.models.linear_regression.state import CurrentFit, LinearState
+from dpem.privacy import Curator
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import NarrowQuery, packed, unpacked, weighted
+from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
+from dpem.tables.schema import Schema
+
+#: EM steps at most, and the change at which they have converged.
+MOST_STEPS, CONVERGED = 5000, 1e-12
+
+
+@dataclass(frozen=True)
+class FilledMoments(NarrowQuery):
+    """Second moments of (1, columns, response) with missing values filled by N(0, covariance), and their variance
+    added: the E-step of a normal law.
+    """
+
+    centre: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+    covariance: FloatArray = field(repr=False)
+    label: str = "second moments with missing values filled (reference only)"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound()
+
+    def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
+        z = (xp.concat([x, y[:, None]], axis=1) - like(xp, self.centre, x)) / like(xp, self.spread, x)
+        precision, p = np.asarray(np.linalg.inv(self.covariance), dtype=float), self.schema.width + 1
+        total: Array = None
+        for part, _, own, missing in by_missing(xp, z, y, shares):
+            none = part, like(xp, np.zeros((p, p)), x)
+            full, unsure = imputed_moments(xp, part, precision, own) if missing else none
+            v = xp.concat([xp.ones_like(full[:, :1]), full], axis=1)
+            unsure = xp.concat([xp.zeros_like(unsure[:, :1]), unsure], axis=1)
+            matrix = over_rows(xp, weighted(v, own), v) + xp.concat([xp.zeros_like(unsure[:1, :]), unsure], axis=0)
+            total = packed(xp, matrix) if total is None else total + packed(xp, matrix)
+        return total
+
+
+@dataclass(frozen=True)
+class ScoreSquares(RowQuery):
+    """Σ s²·vvᵀ of the scores v of rows with weights s: the meat of the sandwich."""
+
+    label: str = "squares of the scores (reference only)"
+
+    @property
+    def bound(self) -> Bound:
+        return Bound()
+
+    def added(self, xp: Namespace, rows: Rows) -> Array:
+        v = weighted(rows.a * (rows.r * self.sigma / rows.v)[:, None], rows.shares)
+        return packed(xp, over_rows(xp, v, v))
+
+
+def joint_normal_law(curator: Curator, schema: Schema, centre: FloatArray, spread: FloatArray) -> tuple[Gaussian, bool]:
+    """Maximum likelihood of the joint normal law of columns and response by EM, and whether it converged. ``centre``
+    and ``spread`` are where it begins.
+    """
+    matrix = np.eye(len(centre))
+    for _ in range(MOST_STEPS):
+        released = unpacked(curator.measure(FilledMoments(schema, centre, spread, matrix), math.inf), len(centre) + 1)
+        mean = released[0, 1:]
+        covariance = released[1:, 1:] - np.outer(mean, mean)
+        variance = np.diag(covariance)
+        scale = np.sqrt(np.where(variance > ROUNDING**2, variance, 1.0))
+        updated = eigenvalues_from(covariance / np.outer(scale, scale), ROUNDING)
+        change = max(np.max(np.abs(mean)), np.max(np.abs(scale - 1)), np.max(np.abs(updated - matrix)))
+        centre, spread, matrix = centre + spread * mean, spread * scale, updated
+        if change < CONVERGED:
+            break
+    return Gaussian(centre, matrix * np.outer(spread, spread)), bool(change < CONVERGED)
+
+
+@dataclass(frozen=True)
+class MaximumLikelihood(Step):
+    """All of the reference: nothing is paid."""
+
+    passes = 4
+
+    def describe(self) -> str:
+        return "least squares, or maximum likelihood where values are missing, without privacy"
+
+    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+        columns, schema = state.known_columns, model.schema_of(state)
+        law, converged = joint_normal_law(curator, schema, columns.centre, columns.spread)
+        fit = replace(_fit_of(law, state), converged=converged)
+        query = fit.query(Information, schema, radius=math.inf)
+        information = unpacked(curator.measure(query, math.inf), len(fit.prior))
+        fit = replace(fit, information=NoisyMatrix(information, 0 * information))
+        squares = unpacked(curator.measure(fit.query(ScoreSquares, schema), math.inf), len(fit.prior))
+        ratio = 1.0 if state.weights is None else state.weights.ratio
+        sampling = _sandwich(fit, squares / ratio, curator.effective_rows)
+        theta, fit = final_parameters(fit, sampling, model, state, curator.effective_rows)
+        return replace(state, theta=theta, current_fit=fit)
+
+
+def _fit_of(law: Gaussian, state: LinearState) -> CurrentFit:
+    """The regression that a joint law of columns and response leads to."""
+    p, columns = len(law.mean) - 1, state.known_columns
+    spread = np.sqrt(np.diag(law.covariance))
+    matrix = law.covariance / np.outer(spread, spread)
+    values, vectors = np.linalg.eigh(matrix[:p, :p])
+    whiten = (vectors / np.sqrt(np.maximum(values, ROUNDING))).T
+    covariance = np.asarray((vectors * np.maximum(values, ROUNDING)) @ vectors.T)
+    frame = Frame(law.mean[:p], np.diag(1 / spread[:p]), float(law.mean[p]), float(spread[p]), covariance, whiten)
+    slope, answer, none = np.eye(p + 1), np.append(0.0, whiten @ matrix[:p, p]), np.zeros((p + 1, p + 1))
+    slope[1:, 1:] = whiten @ covariance @ whiten.T
+    theta = np.asarray(np.linalg.lstsq(slope, answer, rcond=ROUNDING)[0], dtype=float)
+    information = NoisyMatrix(slope, none)
+    return CurrentFit(
+        columns=columns,
+        frame=frame,
+        posterior=Gaussian(theta, none),
+        prior=np.full(p + 1, 1 / ROUNDING),
+        variance=min(max(1 - float(theta[1:] @ slope[1:, 1:] @ theta[1:]), ROUNDING), 1.0),
+        variance_error=0.0,
+        present=float(columns.seen[p]),
+        present_error=0.0,
+        information=information,
+        expected_information=slope,
+        first=FirstAnswer(answer, information, none),
+        unused=np.zeros(p, dtype=bool),
+        from_shares=np.zeros((p, p), dtype=bool),
+        misfit=none,
+    )
+
+
+def _sandwich(fit: CurrentFit, squares: FloatArray, n: int) -> FloatArray:
+    """HC1 of (intercept, slopes); directions that rows do not decide have a large variance."""
+    rows = n * fit.present
+    values, vectors = np.linalg.eigh(fit.information.value / fit.present)
+    inverse = (vectors / np.maximum(values, ROUNDING)) @ vectors.T
+    undecided = (vectors * (values < ROUNDING)) @ vectors.T
+    inner = squares / fit.present + ROUNDING * undecided
+    outer = fit.frame.in_unit_coordinates()[0] @ inverse
+    return np.asarray(outer @ inner @ outer.T * fit.variance / max(rows - len(squares), 1.0))
