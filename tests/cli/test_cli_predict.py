@@ -91,6 +91,15 @@ def test_missing_covariates():
     np.testing.assert_allclose(read("p.parquet")["prediction"].to_numpy(), model.predict(X), rtol=1e-12)
 
 
+def test_the_class_of_an_incomplete_row_is_missing():
+    price = ("--epsilon", "5", "--delta", "1e-3", "--bounds", "-3,3", "--columns", "age,dose")
+    assert dpem("fit", "logistic-regression", "missing.csv", "--target", "outcome", *price).code == 0
+    assert dpem("predict", "model.json", "missing.csv", "--out", "p.csv").code == 0
+    complete = ~np.isnan(rows("missing")[0][:, [0, 2]]).any(axis=1)
+    for column in ("prediction", "probability_0", "probability_1"):
+        assert (read("p.csv")[column].is_valid().to_numpy() == complete).all()
+
+
 def test_a_refusal_leaves_no_file(mixture):
     Path("short.csv").write_text("age\n1\n")
     done = dpem("predict", "model.json", "short.csv", "--out", "p.csv")

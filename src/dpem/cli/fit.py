@@ -188,6 +188,8 @@ def charge_and_fit(
             "model": name,
             "plan": plan.to_dict(),
         }
+        if getattr(estimator, "classes", ()) is None and options.get("target") not in (estimator.levels or {}):
+            session.say("the response is read as 0 and 1; --classes names other values")
         if dry_run:
             price = wrapped(spending.dry_run_price(epsilon, delta, quote))
             session.result({**document, "dry_run": True}, f"{wrapped(plan)}\n{price}")

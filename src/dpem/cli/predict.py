@@ -128,7 +128,8 @@ def _write_predictions(
         for chunk in source.chunks():
             rows = ArraySource(chunk.X)
             rows.text_levels = getattr(source, "text_levels", {})
-            predictions = pa.table(_predictions(model, rows, chunk.y if with_response else None))
+            found = _predictions(model, rows, chunk.y if with_response else None)
+            predictions = pa.table({name: pa.array(values, from_pandas=True) for name, values in found.items()})
             columns = {name: kept[name].slice(count, len(predictions)) for name in kept.column_names}
             columns |= {name: predictions[name] for name in predictions.column_names}
             table = pa.table(columns)
@@ -166,6 +167,8 @@ def _predictions(estimator: FittedModel, rows: Source, y: object = None) -> dict
     probabilities = estimator.predict_proba(rows, y) if needs_response else estimator.predict_proba(rows)
     for k, probability in enumerate(np.asarray(probabilities, dtype=float).T):
         columns[f"probability_{k}"] = probability
+    if estimator._needs_y and not needs_response:  # a class whose probability is unknown is missing
+        columns["prediction"] = np.ma.masked_array(columns["prediction"], np.isnan(probability))
     return columns
 
 
