@@ -162,8 +162,6 @@ def charge_and_fit(
         )
         files.check_outputs(written, read, options["force"])
     ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
-    if estimator._spends_in_full:
-        spending.refuse_early(ledger, epsilon, delta, options["rows_per_person"], record_refusal=not dry_run)
     scaler = files.scaler(options.get("scaler"))
     if options["columns"] is None and scaler is not None:
         options["columns"] = files.columns_of(scaler)
@@ -179,7 +177,7 @@ def charge_and_fit(
         quote = None
         if ledger is not None:
             charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
-            quote = spending.quote_of(ledger, charge, fit=(plan.model, plan.n), record_refusal=not dry_run)
+            quote = spending.quote_of(ledger, charge, plan.model, plan.n, record_refusal=not dry_run)
         session.say(_used(options["data"], source.n_rows, files.feature_names(source) or [], source.n_features))
         document = {
             "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},

@@ -18,7 +18,7 @@ import click
 from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusing
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
-from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, largest_price, together
+from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, together
 from dpem.privacy.ledger import LedgerCharge
 from dpem.tables import progress
 
@@ -69,34 +69,14 @@ def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: s
     return ledger
 
 
-def refuse_early(
-    ledger: SessionLedger | None, epsilon: float, delta: float, rows_per_person: int, *, record_refusal: bool
-) -> None:
-    """Raise BudgetExceeded before the rows are read if the budget allows no fit at this ε and δ."""
-    if ledger is None:
-        return
-    largest = [
-        Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian), rows_per_person=rows_per_person)
-        for gaussian in (True, False)
-    ]
-    try:
-        quote_of(ledger, largest[0], record_refusal=False)
-    except BudgetExceeded:
-        quote_of(ledger, largest[1], record_refusal=record_refusal)
-
-
-def quote_of(
-    ledger: SessionLedger, charge: Charge, *, fit: tuple[str, int] | None = None, record_refusal: bool
-) -> Quote:
-    """The quote of a charge; raises BudgetExceeded if the charge would, which the ledger records if ``record_refusal``.
-
-    ``fit`` is the model's name and the number of rows, which the dataset's policy may limit.
+def quote_of(ledger: SessionLedger, charge: Charge, model: str, n: int, *, record_refusal: bool) -> Quote:
+    """The quote of a charge; raises BudgetExceeded if the charge or the dataset's policy refuses a fit of ``model`` to
+    ``n`` rows, which the ledger records if ``record_refusal``.
     """
     entries = ledger.entries()
     total, charges = entries.total, entries.charges
     try:
-        if fit is not None:
-            entries.policy.admit(entries.name, epsilon=charge.epsilon, model=fit[0], n=fit[1], who=ledger.user())
+        entries.policy.admit(entries.name, epsilon=charge.epsilon, model=model, n=n, who=ledger.user())
         total.admit(charges, charge, f"dataset {entries.name!r}")
     except BudgetExceeded as refusal:
         if record_refusal:

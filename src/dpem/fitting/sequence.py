@@ -99,7 +99,6 @@ class PrivateFit(BaseEstimator):
 
     _needs_y: ClassVar[bool] = False
     _takes_scaler: ClassVar[bool] = False  # whether it may be fitted to the output of a scaler
-    _spends_in_full = True  # whether a fit costs the full price of its ε and δ
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)

@@ -120,10 +120,6 @@ class PrivateEM(PlannedEM, FittedModel):
         arguments.sparsity(self.sparsity, self.max_sparsity, source.n_features)
         self._start(source.n_features)
 
-    @property
-    def _spends_in_full(self) -> bool:  # type: ignore[override]
-        return bool(self.method != "published")  # the paper's printed noise costs less
-
     def _opened(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
         """The table, whose columns ``owner`` learns, and the plan; raises whatever the fit would refuse."""
         self._check_arguments()
