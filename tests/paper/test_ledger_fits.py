@@ -127,20 +127,6 @@ def test_clones_and_pickles_draw_on_the_same_ledger(data, ledger):
     assert "budget.db" in repr(model)
 
 
-def test_grid_search_in_worker_processes_pays_for_each_fold(data, ledger):
-    """2 settings × 3 folds in two processes, and the last fit in this one."""
-    model = DPSymmetricMixture(**QUICK, budget=ledger)
-    with joblib.parallel_config(backend="loky", n_jobs=2), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        search = GridSearchCV(model, {"step_size": [0.3, 0.6]}, cv=3, n_jobs=2, error_score="raise").fit(data[0])
-    charges = ledger.history()
-    assert [charge.outcome for charge in charges] == ["answered"] * 7
-    assert sorted(charge.purpose for charge in charges) == (
-        ["DPSymmetricMixture.fit, n=200, d=4"] * 6 + ["DPSymmetricMixture.fit, n=300, d=4"]
-    )
-    assert search.best_estimator_.budget is ledger
-
-
 def test_workers_cannot_overspend(data, tmp_path):
     one = DPSymmetricMixture(**QUICK).fit(data[0]).plan_.price
     room = type(one)(one.rho * 4).epsilon(1e-5) * (1 + 1e-6)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
+from together import together
 
 from dpem import Budget, BudgetExceeded, DPStandardScaler, Ledger, pipeline_guarantee
 from dpem._json import checksum
@@ -92,7 +93,7 @@ def test_it_is_an_argument_like_others(make):
 
 
 @every_kind
-@pytest.mark.parametrize(
+@together(
     ("value", "words"),
     [(value, "a whole number of at least 1") for value in (0, -2, 2.5, 3.0, True, "3", None)]
     + [(N + 1, r"at most the number of rows \(2000\)")],

@@ -73,6 +73,23 @@ def test_the_valid_fit_is_not_refused(estimator, X, y):
     assert budget.n_charges == 1
 
 
+NOT_POSITIVE = [0, -1.0, math.nan, math.inf, "1", True]
+#: Values of each argument that are refused, and what is said.
+WRONG = {
+    "epsilon": ([0, -1.0, -math.inf, math.nan, "1", True, [1.0], 1j], "epsilon must be a positive number"),
+    "delta": ([0, 1, 2, -0.1, math.nan, math.inf, "1e-5", True], "delta must lie strictly between 0 and 1"),
+    "sparsity": ([0, -1, 1.5, 2.0, math.nan, True, False, "2", D + 1], "sparsity must be"),
+    "sigma": (NOT_POSITIVE, "sigma must be a positive finite number"),
+    "signal": ([*NOT_POSITIVE, None], "signal must be a positive finite number"),
+    "step_size": (NOT_POSITIVE, "step_size must be a positive finite number"),
+    "clip": (NOT_POSITIVE, "clip must be a positive finite number"),
+    "n_iter": ([0, -3, 2.0, True, "3"], "n_iter must be a positive whole number"),
+    "method": (["Improved", "", None, 3, ["improved"], "paper"], "method must be one of 'improved', 'published'"),
+    "budget": ([1.0, (1.0, 1e-5), "1", Budget], "budget must be a dpem.Budget, a dpem.Ledger or None"),
+    "start": ([np.ones(D + 1)], f"start must be a vector of length {D}"),
+}
+
+
 @pytest.mark.parametrize("estimator", ALL)
 class TestArguments:
     @together("missing", [("epsilon",), ("delta",), ("epsilon", "delta")])
@@ -82,66 +99,24 @@ class TestArguments:
         rest = {name: value for name, value in VALID.items() if name not in missing}
         assert refused(estimator, X, y, valid=rest) == message
 
-    @together("epsilon", [0, 0.0, -1.0, -math.inf, math.nan, "1", True, [1.0], 1j])
-    def test_epsilon(self, estimator, epsilon, X, y):
-        assert "epsilon must be a positive number" in refused(estimator, X, y, epsilon=epsilon)
+    @together("method", ["improved", "published"])
+    @together("name", WRONG)
+    def test_a_wrong_one_is_refused_before_anything_is_planned(self, estimator, name, method, X, y, monkeypatch):
+        for planned in ("improved_plan", "published_plan", "reference_plan"):
+            monkeypatch.setattr(
+                f"dpem.paper.estimators.planning.{planned}", lambda *_, **__: pytest.fail("a fit was planned")
+            )
+        values, words = WRONG[name]
+        for value in values:
+            assert words in refused(estimator, X, y, **{"method": method, name: value})
 
-    @together("delta", [0, 0.0, 1, 1.0, 2, -0.1, math.nan, math.inf, "1e-5", True])
-    def test_delta(self, estimator, delta, X, y):
-        assert "delta must lie strictly between 0 and 1" in refused(estimator, X, y, delta=delta)
-
-    @together("sparsity", [0, -1, 1.5, 2.0, math.nan, True, False, "2", D + 1])
-    def test_sparsity(self, estimator, sparsity, X, y):
-        assert "sparsity must be" in refused(estimator, X, y, sparsity=sparsity)
-
-    @together("name", ["sigma", "signal"])
-    @together("value", [0, 0.0, -1.0, math.nan, math.inf, "1", True])
-    def test_sigma_and_signal(self, estimator, name, value, X, y):
-        assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
-
-    def test_what_cannot_be_estimated(self, estimator, X, y):
-        assert "signal must be a positive finite number" in refused(estimator, X, y, signal=None)
+    def test_the_paper_needs_sigma(self, estimator, X, y):
         assert "method='published' needs sigma" in refused(estimator, X, y, sigma=None)
-
-    @together("name", ["step_size", "clip"])
-    @together("value", [0, -1.0, math.nan, math.inf, "1", True])
-    def test_step_and_clip(self, estimator, name, value, X, y):
-        assert f"{name} must be a positive finite number" in refused(estimator, X, y, **{name: value})
-
-    @together("n_iter", [0, -3, 2.0, True, "3"])
-    def test_n_iter(self, estimator, n_iter, X, y):
-        assert "n_iter must be a positive whole number" in refused(estimator, X, y, n_iter=n_iter)
-
-    @together("method", ["Improved", "", None, 3, ["improved"], "paper", "tight"])
-    def test_method(self, estimator, method, X, y):
-        assert "method must be one of 'improved', 'published'" in refused(estimator, X, y, method=method)
-
-    @together("budget", [1.0, (1.0, 1e-5), "1", Budget])
-    def test_budget(self, estimator, budget, X, y):
-        assert "budget must be a dpem.Budget, a dpem.Ledger or None" in refused(estimator, X, y, budget=budget)
 
     def test_seeded_noise_is_not_charged(self, estimator, X, y):
         """A ledger would show it as a private fit."""
         message = refused(estimator, X, y, random_state=0)
         assert "budget and random_state must not both be given" in message
-
-    @together("method", ["improved", "published"])
-    def test_arguments_are_refused_before_anything_is_planned(self, estimator, method, X, y, monkeypatch):
-        for name in ("improved_plan", "published_plan", "reference_plan"):
-            monkeypatch.setattr(
-                f"dpem.paper.estimators.planning.{name}", lambda *_, **__: pytest.fail("a fit was planned")
-            )
-        for change in (
-            {"epsilon": -1},
-            {"sparsity": D + 1},
-            {"sigma": 0},
-            {"signal": -1},
-            {"n_iter": 0},
-            {"step_size": 0},
-            {"clip": 0},
-            {"start": np.ones(D + 1)},
-        ):
-            refused(estimator, X, y, **{**change, "method": method})
 
 
 @pytest.mark.parametrize("estimator", ALL)
@@ -181,6 +156,25 @@ def test_the_paper_needs_a_start(estimator, X, y):
     assert "method='published' needs start" in refused(estimator, X, y, start=None)
 
 
+#: Tables of a wrong shape, and what is said; without a mark in scikit-learn's words.
+SHAPES = {
+    "one row": (lambda X, y: (X[:1], y[:1]), "minimum of 2"),
+    "no row": (lambda X, y: (X[:0], y[:0]), "0 sample(s)"),
+    "no column": (lambda X, y: (X[:, :0], y), "0 feature(s)"),
+    "three dimensions": (lambda X, y: (X[:, :, None], y), "dim 3"),
+    "a vector": (lambda X, y: (X[:, 0], y), "X must be a table"),
+    "a list": (lambda X, y: (X[:, 0].tolist(), y), "X must be a table"),
+    "a number": (lambda X, y: (X[0, 0], y), "X must be a table"),
+    "unequal rows": (lambda X, y: ([[1.0, 2.0], [3.0]], y[:2]), "rows have equally many entries"),
+}
+RESPONSES = {
+    "none": (lambda X, y: (X, None), "requires y"),
+    "another length": (lambda X, y: (X, y[:-1]), "inconsistent"),
+    "two columns": (lambda X, y: (X, np.column_stack([y, y])), "1d array"),
+    "a number": (lambda X, y: (X, 12345.678), ""),
+}
+
+
 @pytest.mark.parametrize("estimator", ALL)
 class TestSizes:
     def test_fewer_rows_than_batches(self, estimator, X, y):
@@ -188,43 +182,17 @@ class TestSizes:
         assert f"got {N + 1} batches" in message
         assert f"number of rows ({N})" in message
 
-    def test_one_row(self, estimator, X, y):
-        assert "minimum of 2" in refused(estimator, X[:1], y[:1], ours=False)
-
-    def test_no_row(self, estimator, X, y):
-        assert "0 sample(s)" in refused(estimator, X[:0], y[:0], ours=False)
-
-    def test_no_column(self, estimator, X, y):
-        assert "0 feature(s)" in refused(estimator, X[:, :0], y, ours=False)
-
-    def test_too_many_dimensions(self, estimator, X, y):
-        assert "dim 3" in refused(estimator, X[:, :, None], y, ours=False)
-
-    def test_too_few_dimensions(self, estimator, X, y):
-        """scikit-learn's own message would print the entries."""
+    @together("shape", [*SHAPES, *(f"y: {shape}" for shape in RESPONSES)])
+    def test_of_a_table(self, estimator, shape, X, y):
+        """scikit-learn's own message for a vector would print the entries."""
         X[0, 0] = 12345.678
-        for table in (X[:, 0], X[:, 0].tolist(), X[0, 0]):
-            message = refused(estimator, table, y)
-            assert "X must be a table" in message
-            assert "12345" not in message
-
-    def test_rows_of_different_lengths(self, estimator):
-        refused(estimator, [[1.0, 2.0], [3.0]], [1.0, 2.0], ours=False)
-
-
-@pytest.mark.parametrize("estimator", REGRESSIONS)
-class TestResponses:
-    def test_none(self, estimator, X, y):
-        assert "requires y" in refused(estimator, X, None, ours=False)
-
-    def test_of_another_length(self, estimator, X, y):
-        assert "inconsistent" in refused(estimator, X, y[:-1], ours=False)
-
-    def test_of_two_columns(self, estimator, X, y):
-        assert "1d array" in refused(estimator, X, np.column_stack([y, y]), ours=False)
-
-    def test_a_single_number(self, estimator, X, y):
-        refused(estimator, X, 3.0, ours=False)
+        of_response = shape.startswith("y: ")
+        if of_response and estimator not in REGRESSIONS:
+            return
+        change, words = RESPONSES[shape[3:]] if of_response else SHAPES[shape]
+        message = refused(estimator, *change(X, y), ours=False)
+        assert words in message
+        assert "12345" not in message
 
 
 @pytest.mark.parametrize("estimator", ALL)

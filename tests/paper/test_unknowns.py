@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from together import together
 
 from dpem import Budget, BudgetExceeded
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -268,7 +269,7 @@ class TestSparsityUnknown:
         assert len(fitted.support_) < D
 
     @pytest.mark.parametrize("estimator", ALL)
-    @pytest.mark.parametrize(
+    @together(
         ("sparsity", "most", "message"),
         [
             ("auto", None, "sparsity='auto' needs max_sparsity"),
