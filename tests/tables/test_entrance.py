@@ -354,3 +354,17 @@ def test_batches_of_other_types_neither_warn_nor_repeat_a_column():
         assert numbers_of(source)[0][:3] == [1, 2, math.inf]
     with pytest.raises(ValueError, match="every batch must have the column 'age' of the first, once"):
         BatchSource([first, pd.DataFrame([[1.0, 2.0]], columns=["age", "age"])])
+
+
+@pytest.mark.parametrize("levels", [["a", "b", dpem.OTHER], [1, 2, dpem.OTHER]], ids=["texts", "numbers"])
+def test_every_other_level_is_predicted_the_same_from_a_file(levels, tmp_path):
+    """It is infinite in a file's rows: new rows are not cleared of what is not finite."""
+    columns, y = people()
+    known = [level for level in levels if level != dpem.OTHER]
+    homes = np.random.default_rng(1).choice([*known, 9], N)
+    frame = pd.DataFrame({"salary": columns["salary"], "home": homes})
+    model = regression(levels={"home": levels}).fit(frame, y + 3 * (homes.astype(str) == "9"))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    found = model.predict(dpem.read_table(tmp_path / "t.csv", levels={"home": levels}))
+    np.testing.assert_allclose(found, model.predict(frame), rtol=1e-12)
+    assert np.ptp(found) > 2

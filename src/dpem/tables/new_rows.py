@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,70 +30,50 @@ PIECE = 4096
 
 
 def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> Iterator[NDArray[np.floating]]:
-    """Dense pieces of the rows that a fitted model is applied to, in the numbers that the fit saw."""
-    if not is_frame(X):
-        read_as = checked_levels(getattr(X, "text_levels", None) or None)
-        texts = [name for name, each in levels.items() if each.texts and is_source(X) and each != read_as.get(name)]
-        if texts:
-            raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
-        yield from pieces_of(estimator, X, missing=True)
-        return
-    frame, unused = frame_of(X), (getattr(estimator, "person", None), getattr(estimator, "weights", None))
-    if unused != (None, None):
-        frame = frame.only([name for name in frame.names if name not in unused])
-    fitted = getattr(estimator, "feature_names_in_", None)
-    if fitted is not None and frame.names != list(fitted):
-        raise ValueError(other_columns(frame.names, list(fitted)))
-    if len(frame.names) != estimator.n_features_in_:
-        raise ArgumentError("X", f"has {len(frame.names)} columns, but {estimator.n_features_in_} were fitted.")
-    for chunk in frame_source(frame, None, dict(levels), spelled=frame.names).chunks():
-        yield chunk.X
-
-
-def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
-    """Dense numpy pieces of the rows that a fitted model is applied to: all at once if they are a dense array. Entries
-    that are not finite are NaN where the model allows missing values (``missing``), else zero.
-    """
-    fill = np.nan if missing else 0.0
-    for rows in _dense_pieces(estimator, X):
-        finite = np.isfinite(rows)
-        yield rows if finite.all() else np.where(finite, rows, rows.dtype.type(fill))
-
-
-def _dense_pieces(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
+    """Dense pieces of the rows that a fitted estimator is applied to, in the numbers that the fit saw."""
     refuse_path(X)
     if is_dask(X):
         raise ValueError(
             "a Dask collection is applied block by block: use X.map_blocks(model.predict), or map_partitions."
         )
-    if is_on_device(X):
+    if is_frame(X):
+        frame, unused = frame_of(X), (getattr(estimator, "person", None), getattr(estimator, "weights", None))
+        frame = frame.only([name for name in frame.names if name not in unused])
+        _refuse_other_columns(estimator, len(frame.names), frame.names)
+        for chunk in frame_source(frame, None, levels, spelled=frame.names).chunks():
+            yield chunk.X
+    elif is_source(X):
+        read_as = checked_levels(getattr(X, "text_levels", None) or None)
+        texts = [name for name, own in levels.items() if own.texts and own != read_as.get(name)]
+        if texts:
+            raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
+        _refuse_other_columns(estimator, X.n_features, getattr(X, "feature_names", None))
+        for chunk in X.chunks():
+            yield from dense_pieces(chunk.X, PIECE)
+    elif is_on_device(X):
         X, _ = device_arrays(X, None)
         validate_data(estimator, X, skip_check_array=True, reset=False)
         yield from dense_pieces(X, PIECE)
-    elif is_source(X):
-        if X.n_features != estimator.n_features_in_:
-            raise ArgumentError("X", f"has {X.n_features} columns, but {estimator.n_features_in_} were fitted.")
-        names, fitted = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
-        if names is not None and fitted is not None and list(names) != list(fitted):
-            raise ValueError(other_columns(list(names), list(fitted)))
-        for chunk in X.chunks():
-            yield from dense_pieces(chunk.X, PIECE)
-    elif is_frame(X):
-        yield from _of_frame(estimator, X)
     else:
         X, _ = table_and_response(estimator, X, needs_y=False, reset=False)
-        if sparse.issparse(X):
-            yield from dense_pieces(X, PIECE)
-        else:
-            yield X
+        yield from dense_pieces(X, PIECE) if sparse.issparse(X) else [X]
 
 
-def _of_frame(estimator: BaseEstimator, X: Any) -> Iterator[NDArray[np.floating]]:
-    frame = frame_of(X)
-    named = hasattr(X, "iloc") or type(X).__module__.startswith("polars")  # kinds that scikit-learn knows the names of
-    validate_data(estimator, X if named else np.empty((1, len(frame.names))), skip_check_array=True, reset=False)
-    for chunk in frame_source(frame, None, None).chunks():
-        yield chunk.X
+def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
+    """The same for models without levels: all at once if the rows are a dense array. Entries that are not finite are
+    NaN where the model allows missing values (``missing``), else zero.
+    """
+    for rows in pieces(estimator, X, {}):
+        finite = np.isfinite(rows)
+        yield rows if finite.all() else np.where(finite, rows, rows.dtype.type(np.nan if missing else 0.0))
+
+
+def _refuse_other_columns(estimator: BaseEstimator, width: int, names: Sequence[str] | None) -> None:
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if names is not None and fitted is not None and list(names) != list(fitted):
+        raise ValueError(other_columns(list(names), list(fitted)))
+    if width != estimator.n_features_in_:
+        raise ArgumentError("X", f"has {width} columns, but {estimator.n_features_in_} were fitted.")
 
 
 @np.errstate(all="ignore")
@@ -121,7 +101,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
         mean, scale = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (mean, scale))
         return (X - mean) / scale
     if is_frame(X):
-        X = np.concatenate(list(_of_frame(estimator, X)))
+        X = np.concatenate(list(pieces(estimator, X, {})))
     else:
         X, _ = table_and_response(estimator, X, needs_y=False, reset=False, accept_sparse=False)
     return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
