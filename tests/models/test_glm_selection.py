@@ -82,7 +82,7 @@ def test_an_exposure_is_always_among_the_columns(tmp_path):
     assert "c4" in render(again)
 
 
-@pytest.mark.parametrize("family", [Bernoulli(), Poisson(30.0, 30.0, 2.0)])
+@pytest.mark.parametrize("family", [Bernoulli(), Poisson(30.0, 30.0)])
 def test_the_sensitivity_of_choices_is_reached_and_never_exceeded(family):
     schema = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})
     known = {"family": family, "predictor": Predictor(np.array([0.3, 1.5])), "chosen": np.array([1])}

@@ -52,9 +52,9 @@ def test_incomplete_rows_and_other_responses_count_as_missing():
 
 
 def test_intervals_hold_the_truth():
-    """Of 4 coefficients in 15 fits about 95 % are held, a glance: `make glm` has hundreds. The seeds are fixed."""
+    """Of 4 coefficients in 30 fits about 95 % are held, a glance: `make glm` has hundreds. The seeds are fixed."""
     truth, held = np.append(-0.5, BETA), []
-    for seed in range(15):
+    for seed in range(30):
         low, high = fitted(*drawn(4000, 100 + seed), random_state=seed, check=False).conf_int().T
         held.append((low <= truth) & (truth <= high))
     assert np.mean(held) >= 0.87
@@ -121,9 +121,9 @@ def test_levels_that_no_row_has_and_constant_columns_are_no_obstacle():
         assert min(errors[f"g={level}"] for level in "cdef") > 3 * errors["g=b"]
 
 
-def _score(schema, clip, leverage=3.0):
+def _score(schema, clip):
     turn = np.array([[1.0, 0.3, 0.0], [0.0, 4.0, 1.0], [0.2, 0.0, 2.0]])
-    return Score(schema, Bernoulli(), Predictor(np.array([0.4, 2.0, -3.0])), turn, leverage, clip)
+    return Score(schema, Bernoulli(), Predictor(np.array([0.4, 2.0, -3.0])), turn, clip)
 
 
 def _worst(query, rows, responses):
@@ -232,13 +232,15 @@ def test_levels_may_hold_an_equals_sign():
 
 @pytest.mark.filterwarnings("ignore:expect little")
 def test_with_too_few_rows_predictors_stay_small():
-    """Where noise hides the spread of columns, slopes that suit a narrow column would make all rows certain."""
+    """Where noise hides the spread of columns, slopes that suit a narrow column would make all rows certain. The
+    variance of the intercept is 9 before anything is known.
+    """
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 6))
     y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
     for seed in (0, 1):
         model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
-        assert np.mean(model.decision_function(X) ** 2) < 6
+        assert np.mean(model.decision_function(X) ** 2) < 9
 
 
 def test_a_score_leaves_out_responses_that_are_no_class_and_quotes_none():

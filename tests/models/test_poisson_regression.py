@@ -105,7 +105,7 @@ def test_sensitivities_are_reached_and_never_exceeded():
     rng = np.random.default_rng(3)
     rows = np.vstack([rng.uniform(-1, 1, (60, 2)), [[1, 1], [-1, -1], [1, -1], [-1, 1], [np.nan, 0]]])
     for query, bound in (
-        (Score(schema, family, predictor, turn, 3.0, 0.5), 1.0),
+        (Score(schema, family, predictor, turn, 0.5), 1.0),
         (PearsonSquares(schema, family, predictor, 0.5, 20.0), 20.0),
     ):
         each = [query.contributions(numpy_api, row[None], np.array([u])) for row in rows for u in (-1, -0.9, 1, np.nan)]

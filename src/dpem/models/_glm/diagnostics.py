@@ -12,10 +12,10 @@ from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.step import Step
 from dpem.fitting.summary import LEVEL, Calibration, Extra
 from dpem.models._glm.families import Family
-from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.queries import RowQuery
 from dpem.models._glm.steps import GlmState
 from dpem.privacy import Curator
-from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
+from dpem.queries.narrow import rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.bounds import listed
 
@@ -54,7 +54,7 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
         advice = f"{undeclared}: check the spelling." if few else unless
         add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
     if rare := [names[j] for j in free if theta.rare[j]]:
-        message = f"Too few rows have {listed(rare)} for this budget: the effect is hardly known."
+        message = f"Too few rows have {listed(rare)} for this budget: they are left out, and the effect is not known."
         advice = "Check the spelling of the levels, or pool rare ones."
         add(Diagnostic("rare-level", "warning", message, advice, tuple(rare)))
     collinear = [names[j] for j in free if theta.collinear[j]]
@@ -105,17 +105,15 @@ def intervals(n: int, rho: float, rows_per_person: int) -> int:
 
 
 @dataclass(frozen=True)
-class IntervalResiduals(NarrowQuery):
-    """For each interval of the linear predictor Σ (1, t) over complete rows, t = clamp((y − μ)/scale, ±1), the residual
-    clipped as the family has it.
+class IntervalResiduals(RowQuery):
+    """For each interval of the linear predictor Σ (1, t) over complete rows, t the residual, brought within ±scale as
+    the family has it, over that scale.
 
     *Lemma.* ℓ2 sensitivity 2. *Proof.* A row adds c = (1, t), |t| ≤ 1, at the two places of its interval and 0
     elsewhere. Two rows of one interval differ by |t − t′| ≤ 2, rows of two intervals by √(‖c‖² + ‖c′‖²) ≤ √(2 + 2), and
     a row and an incomplete one by ‖c‖ ≤ √2. So the count is free. ∎
     """
 
-    family: Family = field(repr=False)
-    predictor: Predictor = field(repr=False)
     edges: FloatArray = field(repr=False)
     scales: FloatArray = field(repr=False)
 
@@ -128,14 +126,13 @@ class IntervalResiduals(NarrowQuery):
         return rounded(Bound(linf=2.0, l2=2.0, size_linf=1.0, size_l2=math.sqrt(2.0)), 2)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, weight = complete(xp, self.family, x, y, shares)
-        eta = self.predictor(xp, rows)
-        residual = zero_nonfinite(xp, self.family.residual(xp, response, eta))
+        _, response, eta, weight = self.complete_rows(xp, x, y, shares)
         ends = [-math.inf, *map(float, self.edges), math.inf]
         counts, sums = [], []
         for low, high, scale in zip(ends, ends[1:], self.scales, strict=False):
             inside = weight * xp.astype((eta >= low) & (eta < high), xp.float64)
             counts.append(xp.sum(inside))
+            residual = zero_nonfinite(xp, self.family.residual(xp, response, eta, float(scale)))
             sums.append(xp.sum(inside * xp.clip(residual / float(scale), -1.0, 1.0)))
         return xp.stack(counts + sums)
 
@@ -150,7 +147,8 @@ class Calibrate(Step):
         return f"calibration: observed and predicted means in {self.intervals} intervals"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        model, family, rows = model.on(state.chosen), state.family, state.surrogate.rows
+        family, rows, free = state.family, state.surrogate.rows, model.on(state.chosen).free
+        model = state.of(model)
         predictor = model.predictor(np.concatenate([[state.theta.intercept], state.theta.coef]))
         eta = predictor(np, rows[:, 1:])
         edges = np.unique(np.quantile(eta, np.linspace(0, 1, self.intervals + 1)[1:-1], method="lower"))
@@ -165,13 +163,13 @@ class Calibrate(Step):
         table = np.zeros((len(groups), FIELDS))
         for i, (group, each) in enumerate(zip(groups, etas, strict=True)):
             share = max(float(shares[i]), 0.2 * len(group) / len(rows), 2 * noise, 1e-9)
-            expected = family.expected(each, each)
+            expected = family.expected(each, each, scales[i])
             gap = scales[i] * float(sums[i]) / share - float(np.mean(expected.mean))
             gap *= 1 / max(float(np.mean(expected.slope) / np.mean(family.variance(np, each))), 0.5)
             variance = (
                 float(np.mean(expected.square)) / (share * curator.effective_rows) + (scales[i] * noise / share) ** 2
             )
-            slope = (family.variance(np, each)[:, None] * group[:, model.free]).mean(axis=0)
+            slope = (family.variance(np, each)[:, None] * group[:, free]).mean(axis=0)
             predicted = float(np.mean(family.mean(np, each)))
             of_fit = float(slope @ state.theta.privacy @ slope)
             table[i] = share, predicted, predicted + gap, math.sqrt(variance), math.sqrt(variance + of_fit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -19,10 +19,13 @@ from dpem.query import Array, FloatArray, Namespace
 
 #: Linear predictors are kept within ±this: exp of it, and of twice it, is an ordinary float.
 LARGEST_PREDICTOR = 30.0
-#: Where residuals are clipped, in standard deviations: at least, at most, and by how much more for each tenth of noise.
-CLIP, WIDEST_CLIP, WIDER = 2.5, 10.0, 2.0
-#: The noise of a share of rows from which on the clip is the least.
-NOISY = 0.01
+#: Residuals of counts are rarely larger than so many standard deviations.
+USUAL = 4.0
+#: The squared bias of a whitened coefficient of 0/1 responses if all rows are weighted down, because of numeric columns
+#: and of levels: the mean is not quite the model's, and weighted rows estimate other coefficients than maximum
+#: likelihood. That of counts: the part of what clipping cuts off that the assumed law does not foresee, and by how much
+#: tails may be heavier than those of that law.
+CURVED, LEVELLED, UNFORESEEN, HEAVIER = 1e-3, 2e-5, 0.15, 2.0
 #: The step of the numeric derivative of a clipped residual's mean by the predictor.
 STEP = 1e-4
 
@@ -38,6 +41,7 @@ class Expected(NamedTuple):
 class Family(ABC):
     """A response distribution: mean, variance, how residuals are clipped, and log-density."""
 
+    dispersion: float = 1.0
     also_missing: ClassVar[str] = ""  # which responses count as missing, in words
 
     @abstractmethod
@@ -51,16 +55,22 @@ class Family(ABC):
     def variance(self, xp: Namespace, eta: Array) -> Array: ...
 
     @abstractmethod
-    def residual(self, xp: Namespace, y: Array, eta: Array) -> Array:
-        """y − μ(η), clipped to ±:meth:`reach`."""
+    def residual(self, xp: Namespace, y: Array, eta: Array, most: Array) -> Array:
+        """y − μ(η), brought within ±most."""
 
     @abstractmethod
     def reach(self, xp: Namespace, eta: Array) -> Array:
-        """The largest absolute residual at η, whatever y is."""
+        """A size that a residual at η rarely exceeds, if ever."""
 
     @abstractmethod
-    def expected(self, at: FloatArray, eta: FloatArray) -> Expected:
+    def expected(self, at: FloatArray, eta: FloatArray, most: Array) -> Expected:
         """Moments of the residual that is computed at the predictor ``at`` if the truth is ``eta``."""
+
+    @abstractmethod
+    def squared_bias(self, eta: FloatArray, most: FloatArray, size: FloatArray, numeric: FloatArray) -> float:
+        """Of a whitened coefficient, because rows of these sizes have residuals within ±most and the model is not quite
+        right; ``numeric`` is the part of a row's squared size that is due to numeric columns.
+        """
 
     @abstractmethod
     def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
@@ -93,15 +103,20 @@ class Bernoulli(Family):
         p = self.mean(xp, eta)
         return p * (1.0 - p)
 
-    def residual(self, xp: Namespace, y: Array, eta: Array) -> Array:
-        return y - self.mean(xp, eta)
+    def residual(self, xp: Namespace, y: Array, eta: Array, most: Array) -> Array:
+        """Times a weight that does not depend on y, so that the mean is 0 at the truth."""
+        return (y - self.mean(xp, eta)) * xp.clip(most / self.reach(xp, eta), 0.0, 1.0)
 
     def reach(self, xp: Namespace, eta: Array) -> Array:
         return 0.5 + 0.5 * xp.abs(xp.tanh(0.5 * eta))
 
-    def expected(self, at: FloatArray, eta: FloatArray) -> Expected:
-        p, before = self.mean(np, eta), self.mean(np, at)
-        return Expected(p - before, p * (1 - p), p * (1 - p) + (p - before) ** 2)
+    def expected(self, at: FloatArray, eta: FloatArray, most: Array) -> Expected:
+        p, before, w = self.mean(np, eta), self.mean(np, at), np.clip(most / self.reach(np, at), 0.0, 1.0)
+        return Expected(w * (p - before), w * p * (1 - p), w**2 * (p * (1 - p) + (p - before) ** 2))
+
+    def squared_bias(self, eta: FloatArray, most: FloatArray, size: FloatArray, numeric: FloatArray) -> float:
+        lost = 1 - np.clip(most / self.reach(np, eta), 0.0, 1.0)
+        return float(np.average(lost * (LEVELLED + CURVED * numeric), weights=self.variance(np, eta) * size**2))
 
     def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
         size = xp.abs(eta)
@@ -120,16 +135,14 @@ class Poisson(Family):
     """Counts with mean exp(η) and variance φ·exp(η), φ the dispersion. ``middle`` and ``half`` take unit coordinates to
     counts.
 
-    Counts have no small bound: the public one may be far beyond what is usual. So residuals are clipped at ``clip``
-    standard deviations √(φ(μ + ½)). What clipping takes from the mean of a residual is computed under a negative
-    binomial law of variance φμ (Cameron and Trivedi 2013, section 3.3) and allowed for when scores are combined. The
-    less noise, the wider the clip, and the less depends on that law.
+    Counts have no small bound: the public one may be far beyond what is usual. So residuals are clipped. What clipping
+    takes from their mean is computed under a negative binomial law of variance φμ (Cameron and Trivedi 2013, section
+    3.3) and allowed for when scores are combined. The less noise, the wider the clip, and the less depends on that law.
     """
 
     middle: float = 0.0
     half: float = 1.0
     dispersion: float = 1.0
-    clip: float = CLIP
 
     def response(self, xp: Namespace, u: Array) -> Array:
         return self.middle + self.half * u
@@ -140,26 +153,37 @@ class Poisson(Family):
     def variance(self, xp: Namespace, eta: Array) -> Array:
         return xp.exp(eta)
 
-    def residual(self, xp: Namespace, y: Array, eta: Array) -> Array:
-        most = self.reach(xp, eta)
+    def residual(self, xp: Namespace, y: Array, eta: Array, most: Array) -> Array:
         return xp.minimum(xp.maximum(y - xp.exp(eta), -most), most)
 
     def reach(self, xp: Namespace, eta: Array) -> Array:
-        return self.clip * xp.sqrt(self.dispersion * (xp.exp(eta) + 0.5))
+        return USUAL * xp.sqrt(self.dispersion * (xp.exp(eta) + 0.5))
 
-    def expected(self, at: FloatArray, eta: FloatArray) -> Expected:
-        most, mu_at = self.reach(np, at), np.exp(at)
+    def expected(self, at: FloatArray, eta: FloatArray, most: Array) -> Expected:
+        """The second moment is its upper bound φ·slope + mean²: a clipped residual r has E r² ≤ E r(y − μ), which is φ
+        times the derivative of E r.
+        """
+        mu_at = np.exp(at)
 
         def mean(predictor: FloatArray) -> FloatArray:
-            mu = np.exp(np.minimum(predictor, 30.0))
-            out = mu - above_mean(mu_at + most, mu, self.dispersion) - mu_at
-            cut = mu_at > most  # elsewhere no count is small enough to be clipped
-            out[cut] += below_mean(mu_at[cut] - most[cut], mu[cut], self.dispersion)
-            return np.asarray(out)
+            mu = np.exp(np.minimum(predictor, LARGEST_PREDICTOR))
+            above, below = self.beyond(mu_at, mu, most)
+            return mu - mu_at - above + below
 
         clipped = mean(eta)
         slope = (mean(eta + STEP) - clipped) / STEP
-        return Expected(clipped, slope, self.dispersion * np.exp(np.minimum(eta, 30.0)) + clipped**2)
+        return Expected(clipped, slope, np.maximum(self.dispersion * slope, 0.0) + clipped**2)
+
+    def beyond(self, at: FloatArray, mu: FloatArray, most: Array) -> tuple[FloatArray, FloatArray]:
+        """E max(y − at − most, 0) and E max(at − most − y, 0), if the mean of y is μ."""
+        least = np.maximum(at - most, 0.0)  # no count is smaller
+        return above_mean(at + most, mu, self.dispersion), below_mean(least, mu, self.dispersion)
+
+    def squared_bias(self, eta: FloatArray, most: FloatArray, size: FloatArray, numeric: FloatArray) -> float:
+        """Squared, a part of the mean length that is cut off the scores of a law with heavier tails."""
+        mu = np.exp(eta)
+        cut = np.add(*replace(self, dispersion=HEAVIER * self.dispersion).beyond(mu, mu, most))
+        return (UNFORESEEN * float(np.mean(cut * size))) ** 2 / float(np.mean(mu) * np.mean(mu * size**2))
 
     def log_density(self, xp: Namespace, eta: Array, y: Array) -> Array:
         return y * eta - xp.exp(eta)
@@ -169,16 +193,6 @@ class Poisson(Family):
 
     def draw(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
         return np.clip((rng.poisson(np.exp(eta)) - self.middle) / self.half, -1.0, 1.0)
-
-
-def clip_of(noise: float) -> float:
-    """Where to clip if a share of rows has noise of that standard deviation.
-
-    >>> clip_of(0.02), round(clip_of(0.001), 2), clip_of(0.0)
-    (2.5, 4.5, 10.0)
-    """
-    wider = WIDER * math.log10(NOISY / noise) if noise > 0 else math.inf
-    return min(max(CLIP + wider, CLIP), WIDEST_CLIP)
 
 
 def distribution(k: FloatArray, mu: FloatArray, dispersion: float, more: float = 0.0) -> FloatArray:

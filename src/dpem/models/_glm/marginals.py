@@ -24,6 +24,8 @@ INSIDE = 1.0
 LAST, FIRST, BOTH, EACH = 0.5, 0.95, 0.9, 0.02
 #: Levels are rare if their share is below so many standard deviations of its noise.
 RARE = 2.0
+#: And below this part of the share of a level, if there were as many as columns, that were all of one share.
+RARE_PART = 0.25
 #: Columns of which so many of the values lie in one bin are said to have bounds that are too wide.
 CROWDED = 0.9
 
@@ -61,8 +63,9 @@ class Marginals(NamedTuple):
 
     @property
     def rare(self) -> NDArray[np.bool_]:
-        """Which levels have a share that may be noise."""
-        return np.asarray((self.level > 0) & (self.shares[:, -1] < RARE * self.noise))
+        """Which levels have a share that may be noise, and is too small to matter for the other coefficients."""
+        most = min(RARE * self.noise, RARE_PART / max(len(self.level), 1))
+        return np.asarray((self.level > 0) & (self.shares[:, -1] < most))
 
     @property
     def at_bound(self) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from dpem.fitting.step import Step
 from dpem.models._glm import planning
 from dpem.models._glm.diagnostics import FIELDS
 from dpem.models._glm.families import Family
-from dpem.models._glm.posterior import Posterior, placed
+from dpem.models._glm.posterior import PRIOR_INTERCEPT, Posterior, placed
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.steps import GlmState
 from dpem.query import Array, FloatArray, Namespace
@@ -66,6 +66,7 @@ class GeneralisedLinearModel(Model):
     offset_coordinate: int = field(default=-1, kw_only=True)
     exposure: int = field(default=-1, kw_only=True)
     carriers: tuple[int, ...] = field(default=(), kw_only=True)
+    rare: tuple[int, ...] = field(default=(), kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     baseline: str = field(default="the intercept alone", kw_only=True)
     sparsity: int | None = field(default=None, kw_only=True)
@@ -82,10 +83,11 @@ class GeneralisedLinearModel(Model):
 
     @property
     def fixed(self) -> NDArray[np.intp]:
-        """The coordinates that have no coefficient to be fitted: the offset or the exposure, and the columns from which
-        other terms are computed.
+        """The coordinates that have no coefficient to be fitted: the offset or the exposure, the columns from which
+        other terms are computed, and levels that are too rare.
         """
-        return np.array([j for j in (self.offset_coordinate, self.exposure, *self.carriers) if j >= 0], dtype=np.intp)
+        without = (self.offset_coordinate, self.exposure, *self.carriers, *self.rare)
+        return np.array([j for j in without if j >= 0], dtype=np.intp)
 
     def on(self, chosen: NDArray[np.intp] | None) -> Self:
         """The model of these coordinates alone."""
@@ -131,10 +133,9 @@ class GeneralisedLinearModel(Model):
 
     def predictor(self, coef: FloatArray) -> Predictor:
         if self.exposure < 0:
-            return Predictor(coef)
-        return Predictor(
-            coef, self.exposure, float(self.schema.middle[self.exposure]), float(self.schema.half[self.exposure])
-        )
+            return Predictor(coef, rare=self.rare)
+        middle, half = (float(each[self.exposure]) for each in (self.schema.middle, self.schema.half))
+        return Predictor(coef, self.exposure, middle, half, self.rare)
 
     def mean_offset(self, rows: FloatArray) -> float:
         """The mean of the offset over surrogate rows."""
@@ -163,6 +164,8 @@ class GeneralisedLinearModel(Model):
         """The parameters at the end of a fit."""
         surrogate, marginals = state.surrogate, state.marginals
         coef = placed(posterior.coef, self.free, self.offset)
+        if self.rare:
+            posterior = self._with_rare(posterior)
         fitted = self.family.mean(np, self.predictor(coef)(np, surrogate.rows[:, 1:]))
         return Parameters(
             intercept=float(coef[0]),
@@ -176,7 +179,7 @@ class GeneralisedLinearModel(Model):
             prior_part=posterior.prior_part,
             crowded=tuple(map(bool, marginals.crowded)),
             at_bound=tuple(map(bool, marginals.at_bound)),
-            rare=tuple(map(bool, marginals.rare)),
+            rare=tuple(j in self.rare for j in range(self.schema.width)),
             collinear=surrogate.collinear,
             response_end=state.response_end,
             explained=self.explained(fitted),
@@ -186,6 +189,21 @@ class GeneralisedLinearModel(Model):
             width=self.schema.width,
             chosen=np.arange(self.schema.width),
             calibration=np.empty((0, FIELDS)),
+        )
+
+    def _with_rare(self, posterior: Posterior) -> Posterior:
+        """The posterior of all coefficients: of the effect of a rare level, against the baseline, nothing is known."""
+        free = replace(self, rare=()).free
+        places = np.searchsorted(free, self.free)
+        wide = np.zeros((len(free), len(places)))
+        wide[places, np.arange(len(places))] = 1.0
+        effect = np.zeros((len(free), len(self.rare)))
+        effect[0], effect[np.searchsorted(free, 1 + np.array(self.rare)), np.arange(len(self.rare))] = 0.5, 0.5
+        return Posterior(
+            wide @ posterior.coef,
+            wide @ posterior.sampling @ wide.T,
+            wide @ posterior.privacy @ wide.T + PRIOR_INTERCEPT * effect @ effect.T,
+            1 - wide @ (1 - posterior.prior_part),
         )
 
     def explained(self, fitted: FloatArray) -> float:

@@ -24,10 +24,11 @@ from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.diagnostics import Calibrate, intervals
-from dpem.models._glm.posterior import PRIOR_INTERCEPT, PRIOR_SLOPES, Prior, ReleasedScore, clips, combined
+from dpem.models._glm.posterior import PRIOR_INTERCEPT, PRIOR_SLOPES, Prior, ReleasedScore, best_clip, combined
+from dpem.models._glm.queries import Score
 from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
 from dpem.models._glm.steps import FindInformation, FindMarginals, FindMoments, TakeStep
-from dpem.models._glm.surrogate import Surrogate
+from dpem.models._glm.surrogate import Surrogate, whitening
 
 if TYPE_CHECKING:
     from dpem.models._glm.model import GeneralisedLinearModel
@@ -134,18 +135,18 @@ def predicted_loss(model: GeneralisedLinearModel, sizes: Sizes, steps: tuple[Ste
     if predictor.exposure >= 0:
         predictor = type(predictor)(coef)
     precision = np.diag(np.concatenate([[1 / PRIOR_INTERCEPT], np.full(k - 1, (k - 1) / PRIOR_SLOPES / BOUNDS**2)]))
-    scores = []
+    V = model.family.variance(np, predictor(np, rows[:, 1:]))
+    turn, scores = whitening(rows, model.free, V), []
     for step in steps:
         if isinstance(step, TakeStep):
-            turn, leverage, clip, _ = clips(
-                model.free, model.family, surrogate, predictor, sizes.n, step.rho, sizes.rows_per_person
-            )
-            noise = 2 * clip * sizes.rows_per_person / sizes.n / math.sqrt(2 * step.rho)
-            scores.append(ReleasedScore(model.family, predictor, turn, leverage, clip, 0.0, np.zeros(k), noise))
+            unit = 2 * sizes.rows_per_person / sizes.n / math.sqrt(2 * step.rho)
+            query = Score(model.schema, model.family, predictor, turn, 1.0)
+            clip, _ = best_clip(query, surrogate, sizes.n, unit)
+            scores.append(ReleasedScore(replace(query, clip=clip), np.zeros(k), clip * unit, 0.0))
     prior = Prior(np.zeros(k), precision)
     posterior = combined(tuple(scores), surrogate, model.free, prior, coef[model.free], sizes.n)
     X = rows[:, model.free]
-    J = (X * model.family.variance(np, predictor(np, rows[:, 1:]))[:, None]).T @ X / len(X)
+    J = (X * V[:, None]).T @ X / len(X)
     size = 0.5 * float(np.sum(J * posterior.privacy)) / k * _unsure_moments(model, sizes, steps)
     median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
     prediction = Prediction(
@@ -157,6 +158,6 @@ def predicted_loss(model: GeneralisedLinearModel, sizes: Sizes, steps: tuple[Ste
         assumed=f"Assumed: bounds {BOUNDS:g} standard deviations from the mean, complete rows, and uncorrelated normal "
         f"columns that move the linear predictor, around 0, by a standard deviation of {effect:g}.",
     )
-    worth = 0.5 * effect**2 * float(np.mean(model.family.variance(np, predictor(np, rows[:, 1:]))))
+    worth = 0.5 * effect**2 * float(V.mean())
     advice = "more rows, a larger epsilon or fewer columns would help"
     return PredictedFit(prediction, feasible=median < worth / 2, advice=advice)

@@ -1,8 +1,8 @@
 """The coefficients that agree best with all released scores, by least squares, and where scores are clipped.
 
-A score released at β_t with weights w_t has the expectation
+A score released at β_t has the expectation
 
-    G_t(β) = complete·E[w_t·m(η_t, η)·a_t],     m the mean of the clipped residual at η_t if the truth is η = β·(1, u),
+    G_t(β) = complete·E[m(η_t, η)·a_t],     m the mean of the clipped residual at η_t if the truth is η = β·(1, u),
 
 in which E is a mean over the surrogate rows. The estimate minimises Σ_t ‖g_t − G_t(β)‖²/ω_t + (β − β₀)ᵀP(β − β₀) by
 Gauss–Newton steps, where ω_t is the variance of the privacy noise of an entry, and of what the surrogate may get wrong:
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.models._glm.families import Family
 from dpem.models._glm.marginals import Marginals
-from dpem.models._glm.queries import Predictor, weights
+from dpem.models._glm.queries import Score
 from dpem.models._glm.surrogate import Surrogate
 from dpem.queries.histograms import BINS
+from dpem.queries.narrow import squares
 from dpem.query import FloatArray
 
 if TYPE_CHECKING:
@@ -43,37 +43,29 @@ LEAST_VARIANCE = 1e-3
 HIDDEN, MOST_HIDDEN = 8.0, 0.25
 #: By how much the prior may be too narrow, as a part of its variances, where nothing is known of the columns' spreads.
 WIDER = 10.0
-#: Clips that are tried: leverages in units of √k, and clips from the size of a typical score.
-LEVERAGES = (1.2, 1.6, 2.2, 3.2, 4.5, 6.5)
-CLIPS = np.geomspace(0.25, 36.0, 20)
+#: Clips that are tried, in units of the length of a typical score.
+CLIPS = np.geomspace(0.7, 14.0, 14)
 #: Surrogate rows that these are tried on.
 ENOUGH_ROWS = 1024
-#: What full clipping may do to the coefficient of a whitened covariate besides noise: a squared bias; and a bias, since
-#: the mean of real responses is not quite the model's, and weighted rows then estimate other coefficients than maximum
-#: likelihood. The posterior allows for a part of the squared bias.
-CLIPPED, WEIGHTED_DOWN, ALLOWED = 5e-4, 0.2, 0.5
 
 
 @dataclass(frozen=True)
 class ReleasedScore:
-    """A released score: where and how it was computed, its value and the standard deviation of its noise. ``bias`` is
-    the squared bias of a whitened coefficient that its clips may cause where the model is not quite right.
+    """A released score, the standard deviation of its noise, and the squared bias of a whitened coefficient that its
+    clip may cause where the model is not quite right.
     """
 
-    family: Family
-    predictor: Predictor
-    turn: FloatArray
-    leverage: float
-    clip: float
-    bias: float
+    query: Score
     value: FloatArray
     noise: float
+    bias: float
 
     def widened(self, width: int) -> ReleasedScore:
         """The same score for more columns, of which it says nothing."""
-        more = width + 1 - len(self.predictor.coef)
-        predictor = replace(self.predictor, coef=np.pad(self.predictor.coef, (0, more)))
-        return replace(self, predictor=predictor, turn=np.pad(self.turn, ((0, 0), (0, more))))
+        more = width + 1 - len(self.query.predictor.coef)
+        predictor = replace(self.query.predictor, coef=np.pad(self.query.predictor.coef, (0, more)))
+        turn = np.pad(self.query.turn, ((0, 0), (0, more)))
+        return replace(self, query=replace(self.query, predictor=predictor, turn=turn))
 
 
 @dataclass(frozen=True)
@@ -126,22 +118,21 @@ def combined(
 ) -> Posterior:
     """The coefficients that agree best with all scores. ``free`` are the columns of (1, u) that have one."""
     X, m, complete = surrogate.rows[:, free], len(surrogate.rows), surrogate.complete
-    weighted = [_weighted(score, surrogate) for score in scores]
-    first = scores[0].predictor
-    fixed = Predictor(placed(0 * start, free, first.coef), first.exposure, first.middle, first.half)
-    offset = fixed(np, surrogate.rows[:, 1:])
+    families, rows = zip(*((score.query.family, _scored(score.query, surrogate.rows)) for score in scores), strict=True)
+    first = scores[0].query.predictor
+    offset = replace(first, coef=placed(0 * start, free, first.coef))(np, surrogate.rows[:, 1:])
     coef = start
     for _ in range(ROUNDS):
         eta = offset + X @ coef
         A, total, parts = prior.precision.copy(), prior.precision @ (prior.mean - coef), []
-        for score, (at, wa) in zip(scores, weighted, strict=True):
-            expected = score.family.expected(at, eta)
-            D = complete / m * (wa * expected.slope[:, None]).T @ X
-            far = D @ (coef - score.predictor.coef[free])
-            omega = score.noise**2 + MISFIT**2 * float(far @ far) / len(far)
-            missing = score.value - complete / m * (wa.T @ expected.mean)
-            A, total = A + D.T @ D / omega, total + D.T @ missing / omega
-            parts.append((D, omega))
+        for score, family, (at, a, most) in zip(scores, families, rows, strict=True):
+            expected = family.expected(at, eta, most)
+            D = complete / m * (a * expected.slope[:, None]).T @ X
+            moved = D @ (coef - score.query.predictor.coef[free])
+            omega = score.noise**2 + MISFIT**2 * float(moved @ moved) / len(moved)
+            residual = score.value - complete / m * (a.T @ expected.mean)
+            A, total = A + D.T @ D / omega, total + D.T @ residual / omega
+            parts.append(D / omega)
         step = np.linalg.solve(A, total)
         size = float(np.sqrt(np.mean((X @ step) ** 2)))
         coef = coef + step * min(1.0, LONGEST / max(size, 1e-12))
@@ -149,29 +140,22 @@ def combined(
             break
     V = np.linalg.inv(A)
     V = (V + V.T) / 2
-    influence, correction = np.zeros((m, len(coef))), np.zeros(len(coef))
-    family, eta = scores[-1].family, offset + X @ coef  # the last one knows most
-    for (at, wa), (D, omega) in zip(weighted, parts, strict=True):
-        expected = family.expected(at, eta)
-        influence += (wa * np.sqrt(expected.square)[:, None]) @ D @ V / omega
-        cut = family.mean(np, eta) - family.mean(np, at) - expected.mean
-        correction += complete / m * (wa.T @ cut) @ D @ V / omega
+    family, eta, influence = families[-1], offset + X @ coef, np.zeros((m, len(coef)))  # the last one knows most
+    for (at, a, most), gain in zip(rows, parts, strict=True):
+        influence += (a * np.sqrt(family.expected(at, eta, most).square)[:, None]) @ gain @ V
     drawn = V @ prior.precision @ (prior.mean - coef)
     sampling = complete * influence.T @ influence / (m * n)
     # where nothing was measured, what the prior leaves open, and what one that is too narrow takes away
     privacy = V + np.outer(drawn, drawn) + prior.wider * V @ prior.precision @ V
-    privacy += np.outer(correction, correction)  # for clipped residuals, under a law that may be another
-    turn = scores[-1].turn[:, free]
-    privacy += ALLOWED * scores[-1].bias * turn.T @ turn
+    turn = scores[-1].query.turn[:, free]
+    privacy += scores[-1].bias * turn.T @ turn
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))
 
 
-def _weighted(score: ReleasedScore, surrogate: Surrogate) -> tuple[FloatArray, FloatArray]:
-    """The predictor of each surrogate row where the score was computed, and w·a."""
-    at = score.predictor(np, surrogate.rows[:, 1:])
-    a = surrogate.rows @ score.turn.T
-    w = weights(np, score.family, at, np.linalg.norm(a, axis=1), score.leverage, score.clip)
-    return at, a * w[:, None]
+def _scored(query: Score, rows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Of surrogate rows: the predictor where the score was computed, a, and the largest residual."""
+    a = rows @ query.turn.T
+    return query.predictor(np, rows[:, 1:]), a, query.clip / np.linalg.norm(a, axis=1)
 
 
 def placed(values: FloatArray, free: NDArray[np.intp], coef: FloatArray) -> FloatArray:
@@ -181,39 +165,26 @@ def placed(values: FloatArray, free: NDArray[np.intp], coef: FloatArray) -> Floa
     return out
 
 
-def clips(
-    free: NDArray[np.intp],
-    family: Family,
-    surrogate: Surrogate,
-    predictor: Predictor,
-    n: int,
-    rho: float,
-    rows_per_person: int,
-) -> tuple[FloatArray, float, float, float]:
-    """Coordinates in which the information of a surrogate row is round, where to clip in them, and the squared bias
-    that may cause: where sampling error, privacy noise and bias together are least. From released numbers alone.
+def best_clip(query: Score, surrogate: Surrogate, n: int, noise: float) -> tuple[float, float]:
+    """Where sampling error, privacy noise and bias of the query's scores together are least, and the squared bias of a
+    coefficient there. ``noise`` is the standard deviation that the noise has if the clip is 1.
+
+    In the query's coordinates the information of a row is V̄·I, and V̄·S, S ≤ I, if residuals are clipped. A coefficient
+    along an eigenvector of S with eigenvalue s has the variance φ/(n·V̄·s) + noise²/(V̄·s)², φ the dispersion, as far as
+    the prior does not decide it.
     """
-    rows, k = surrogate.rows, len(free)
-    V = family.variance(np, predictor(np, rows[:, 1:]))
-    X = rows[:, free]
-    J = (X * V[:, None]).T @ X / len(X)
-    values, vectors = np.linalg.eigh(J)
-    values = np.maximum(values, 1e-6 * values[-1])
-    turn = np.zeros((k, rows.shape[1]))
-    turn[:, free] = (vectors / np.sqrt(values)).T * math.sqrt(float(V.mean()))
-    some = slice(None, None, max(len(rows) // ENOUGH_ROWS, 1))
-    size, V, eta = np.linalg.norm(rows[some] @ turn.T, axis=1), V[some], predictor(np, rows[some, 1:])
-    information = V * size**2 / (k * len(V))
-    clip = math.sqrt(float(information.sum()) * k) * CLIPS
-    noise = (2 * clip * rows_per_person / n) ** 2 / (2 * rho) / surrogate.complete
-    best, least = (turn, LEVERAGES[0], 1.0, 0.0), math.inf
-    for leverage in (wide * math.sqrt(k) for wide in LEVERAGES):
-        w = weights(np, family, eta, size, leverage, clip[:, None])
-        slope, sampling = w @ information, w**2 @ information / n
-        lost = 1 - slope / information.sum()
-        bias = CLIPPED / float(V.mean()) * lost + (WEIGHTED_DOWN * lost) ** 2
-        losses = np.nan_to_num((sampling + noise) / slope**2 + bias, nan=math.inf)
-        if losses.min() < least:
-            j, least = int(np.argmin(losses)), float(losses.min())
-            best = turn, leverage, float(clip[j]), float(bias[j])
+    rows = surrogate.rows[:: max(len(surrogate.rows) // ENOUGH_ROWS, 1)]
+    family, (eta, a, most) = query.family, _scored(query, rows)
+    numeric, k, size = 1 + np.flatnonzero(query.schema.level < 0), a.shape[1], 1 / most
+    centred = rows[:, numeric] - rows[:, numeric].mean(axis=0)
+    part = np.minimum(squares(np, centred @ query.turn[:, numeric].T) * most**2, 1.0)
+    middle, spread, prior = float(family.variance(np, eta).mean()), family.dispersion, PRIOR_SLOPES / max(k - 1, 1)
+    best, least = (1.0, 0.0), math.inf
+    for clip in math.sqrt(k * middle * spread) * CLIPS:
+        expected = family.expected(eta, eta, clip * most)
+        s = np.clip(np.linalg.eigvalsh((a * expected.slope[:, None]).T @ a / (len(a) * middle)), 1e-6, 1.0)
+        variance = spread / (n * middle * s) + (noise * clip / (middle * s)) ** 2 / surrogate.complete
+        bias = family.squared_bias(eta, clip * most, size, part)
+        if (risk := float(np.mean(1 / (1 / variance + 1 / prior))) + bias) < least:
+            best, least = (float(clip), bias), risk
     return best

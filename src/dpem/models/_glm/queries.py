@@ -1,8 +1,9 @@
 """Queries of generalised linear models: second moments of the columns, and scores at given coefficients.
 
 Rows are in unit coordinates u in [−1, 1]. A row with a missing covariate, or without a response, contributes nothing:
-the analysis is of complete cases, as ``glm`` in R has it. A :class:`Predictor` is public: it holds the coefficients of
-(1, u) and, where there is one, the exposure whose logarithm is added.
+the analysis is of complete cases, as ``glm`` in R has it. So does a row with a level that is too rare to be estimated.
+A :class:`Predictor` is public: it holds the coefficients of (1, u) and, where there is one, the exposure whose
+logarithm is added.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from dpem.tables.blocks import like
 
 @dataclass(frozen=True)
 class Predictor:
-    """η = coef·(1, u) + log(middle + half·u_exposure): the last term where ``exposure`` is not −1."""
+    """η = coef·(1, u) + log(middle + half·u_exposure): the last term where ``exposure`` is not −1. ``rare`` are the
+    coordinates of levels that are left out.
+    """
 
     coef: FloatArray
     exposure: int = -1
     middle: float = 0.0
     half: float = 1.0
+    rare: tuple[int, ...] = ()
 
     def __call__(self, xp: Namespace, x: Array) -> Array:
         """η of complete rows, within ±:data:`~dpem.models._glm.families.LARGEST_PREDICTOR`."""
@@ -37,15 +41,34 @@ class Predictor:
         return xp.clip(eta, -LARGEST_PREDICTOR, LARGEST_PREDICTOR)
 
 
-def complete(xp: Namespace, family: Family, x: Array, y: Array, shares: Array = None) -> tuple[Array, Array, Array]:
-    """Rows and responses with 0 in the place of what is missing, and whether a row is complete, as 0 or 1, times its
-    weight.
+def complete(
+    xp: Namespace, family: Family, x: Array, y: Array, shares: Array = None, rare: tuple[int, ...] = ()
+) -> tuple[Array, Array, Array]:
+    """Rows and responses with 0 in the place of what is missing, and whether a row is complete and has no ``rare``
+    level, as 0 or 1, times its weight.
     """
     response = family.response(xp, y)
-    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
+    if isinstance(x, np.ndarray) and not rare and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
         return x, response, np.ones(len(x)) if shares is None else shares
-    weight = ~(xp.any(xp.isnan(x), axis=1) | xp.isnan(response))
-    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(weight, xp.float64), shares)
+    omitted = xp.any(xp.isnan(x), axis=1) | xp.isnan(response)
+    for j in rare:
+        omitted = omitted | (x[:, j] > 0.0)
+    return zero_nonfinite(xp, x), zero_nonfinite(xp, response), weighted(xp.astype(~omitted, xp.float64), shares)
+
+
+@dataclass(frozen=True)
+class RowQuery(NarrowQuery):
+    """A query about complete rows at given coefficients."""
+
+    family: Family = field(repr=False)
+    predictor: Predictor = field(repr=False)
+
+    def complete_rows(
+        self, xp: Namespace, x: Array, y: Array, shares: Array = None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Rows, responses and predictors, and 1 for a complete row, 0 for another, times its weight."""
+        rows, response, weight = complete(xp, self.family, x, y, shares, self.predictor.rare)
+        return rows, response, self.predictor(xp, rows), weight
 
 
 @dataclass(frozen=True)
@@ -65,6 +88,11 @@ class SecondMoments(NarrowQuery):
         """v of complete rows, within the ball."""
 
     @property
+    def rare(self) -> tuple[int, ...]:
+        """Levels that are left out."""
+        return ()
+
+    @property
     def width(self) -> int:
         """The length of v."""
         return int(self.schema.width) + 1
@@ -76,7 +104,7 @@ class SecondMoments(NarrowQuery):
         return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.width + 20)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, _, weight = complete(xp, self.family, x, y, shares)
+        rows, _, weight = complete(xp, self.family, x, y, shares, self.rare)
         v = self.vectors(xp, rows)
         return packed(xp, over_rows(xp, v * weight[:, None], v))
 
@@ -112,27 +140,24 @@ class Information(SecondMoments):
     def width(self) -> int:
         return len(self.turn)
 
+    @property
+    def rare(self) -> tuple[int, ...]:
+        return self.predictor.rare
+
     def vectors(self, xp: Namespace, rows: Array) -> Array:
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], rows)
         return into_ball(xp, a, self.radius, xp.sqrt(self.family.variance(xp, self.predictor(xp, rows))))
 
 
 @dataclass(frozen=True)
-class Score(NarrowQuery):
-    """Σ w·r·a over complete rows: a = turn·(1, u), r the clipped residual, and the weight
-
-        w = min(1, leverage/‖a‖)·min(1, clip/(‖a‖·reach(η))),
-
-    which depends on the covariates alone, so that the score of a Bernoulli response has mean 0 at the truth.
+class Score(RowQuery):
+    """Σ r·a over complete rows: a = turn·(1, u), r the residual, brought within ±clip/‖a‖ as the family has it.
 
     *Lemma.* ℓ2 sensitivity 2·clip. *Proof.* The whole contribution is scaled into the ball of radius ``clip`` after it
-    is computed. But for rounding it lies there already: ‖w·r·a‖ ≤ clip·|r|/reach(η) ≤ clip. ∎
+    is computed. But for rounding it lies there already: ‖r·a‖ ≤ clip·‖a‖/‖a‖. ∎
     """
 
-    family: Family = field(repr=False)
-    predictor: Predictor = field(repr=False)
     turn: FloatArray = field(repr=False)
-    leverage: float
     clip: float
 
     @property
@@ -144,29 +169,20 @@ class Score(NarrowQuery):
         return rounded(Bound.symmetric(l2=self.clip), len(self.turn))
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, weight = complete(xp, self.family, x, y, shares)
-        eta = self.predictor(xp, rows)
+        rows, response, eta, weight = self.complete_rows(xp, x, y, shares)
         a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
         size = xp.sqrt(squares(xp, a))
-        w = weights(xp, self.family, eta, size, self.leverage, self.clip)
-        return sum_in_ball(xp, a, self.clip, weight * w * self.family.residual(xp, response, eta), size)
-
-
-def weights(xp: Namespace, family: Family, eta: Array, size: Array, leverage: float, clip: Array) -> Array:
-    """The weight of a row whose a has that size, as :class:`Score` states it."""
-    return xp.clip(leverage / size, 0.0, 1.0) * xp.clip(clip / (size * family.reach(xp, eta)), 0.0, 1.0)
+        return sum_in_ball(xp, a, self.clip, weight * self.family.residual(xp, response, eta, self.clip / size), size)
 
 
 @dataclass(frozen=True)
-class Likelihood(NarrowQuery):
+class Likelihood(RowQuery):
     """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates); of rows with
     weights w also w²(y − μ)²·bbᵀ.
 
     It promises nothing, so a curator answers it only where nothing is promised (ε = ∞).
     """
 
-    family: Family = field(repr=False)
-    predictor: Predictor = field(repr=False)
     free: tuple[int, ...] = field(repr=False)
     label: str = "log-likelihood, score and information (reference only)"
 
@@ -175,8 +191,7 @@ class Likelihood(NarrowQuery):
         return Bound()
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, weight = complete(xp, self.family, x, y, shares)
-        eta = self.predictor(xp, rows)
+        rows, response, eta, weight = self.complete_rows(xp, x, y, shares)
         b = xp.concat([xp.ones_like(rows[:, :1]), rows[:, list(self.free)]], axis=1)
         mean, variance = self.family.mean(xp, eta), self.family.variance(xp, eta)
         first = xp.stack([xp.sum(weight), xp.sum(weight * response)])

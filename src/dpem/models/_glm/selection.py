@@ -75,7 +75,8 @@ class ScaledResiduals(NarrowQuery):
         columns = xp.stack([x[:, int(j)] for j in self.chosen], axis=1) if len(self.chosen) else xp.zeros_like(x[:, :0])
         rows, response, weight = complete(xp, self.family, columns, y)
         eta = self.predictor(xp, rows)
-        each = zero_nonfinite(xp, self.family.residual(xp, response, eta) / self.family.reach(xp, eta))
+        reach = self.family.reach(xp, eta)
+        each = zero_nonfinite(xp, self.family.residual(xp, response, eta, reach) / reach)
         return weight * xp.clip(each, -1.0, 1.0), weight
 
 

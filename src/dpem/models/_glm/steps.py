@@ -11,9 +11,9 @@ import numpy as np
 from dpem.fitting.step import State, Step
 from dpem.models._glm.families import Family
 from dpem.models._glm.marginals import NONE, Marginals, marginals
-from dpem.models._glm.posterior import Posterior, ReleasedScore, clips, combined, placed, prior_of
+from dpem.models._glm.posterior import Posterior, ReleasedScore, best_clip, combined, placed, prior_of
 from dpem.models._glm.queries import Information, Likelihood, Moments, Score
-from dpem.models._glm.surrogate import Surrogate, corrected, fitted, whitening
+from dpem.models._glm.surrogate import RADIUS, Surrogate, corrected, fitted, whitening
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
 from dpem.queries.narrow import unpacked
@@ -28,17 +28,22 @@ MOST_STEPS, CONVERGED = 60, 1e-14
 
 @dataclass(frozen=True)
 class GlmState(State):
-    """What has been released: marginals, the mean response and the share of responses in the last bin, the family as
-    it clips, surrogate rows, scores, and the coefficients of (1, free u) that follow.
+    """What has been released: marginals, the levels that are too rare, the mean response and the share of responses in
+    the last bin, the family as it clips, surrogate rows, scores, and the coefficients of (1, free u) that follow.
     """
 
     marginals: Marginals = NONE
+    rare: tuple[int, ...] = ()
     mean: float = 0.0
     response_end: float = 0.0
     family: Family = field(kw_only=True)
     surrogate: Surrogate = field(default_factory=lambda: Surrogate(np.ones((1, 1)), 1.0))
     scores: tuple[ReleasedScore, ...] = ()
     coef: FloatArray = field(default_factory=lambda: np.zeros(1))
+
+    def of(self, model: GeneralisedLinearModel) -> GeneralisedLinearModel:
+        """The model of the chosen columns, or without the levels that are too rare."""
+        return replace(model.on(self.chosen), rare=self.rare)
 
     def posterior(self, model: GeneralisedLinearModel, n: int) -> Posterior:
         """The coefficients that agree best with all scores so far."""
@@ -70,7 +75,8 @@ class FindMarginals(Step):
             each = shares[: schema.width]
             complete = np.clip(1 - each[:, -1:], 0.05, 1.0)
             both = state.marginals.joined(marginals(each[:, :-1] / complete, noise, schema))
-            state = replace(state, marginals=both)
+            rare = () if model.sparsity is not None else tuple(map(int, new[both.rare]))
+            state = replace(state, marginals=both, rare=rare)
         if not self.response:
             return state
         mean, family = model.response_of(shares[-1, :-1], noise)
@@ -88,7 +94,7 @@ class FindMoments(Step):
         return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        model, margins = model.on(state.chosen), state.marginals
+        model, margins = state.of(model), state.marginals
         schema, width = model.schema.take(model.drawn), model.schema.width
         query = Moments(schema, model.family, self.radius, margins.centre, margins.spread)
         noise = curator.noise_scale(query, self.rho)
@@ -101,6 +107,9 @@ class FindMoments(Step):
             rows = np.column_stack([np.ones(len(u)), u])
             surrogate = replace(surrogate, rows=rows, collinear=tuple(map(bool, collinear)))
             margins = margins.completed(model.drawn, u)
+        if model.rare:
+            kept = (surrogate.rows[:, 1 + np.array(model.rare)] < 0).all(axis=1)
+            surrogate = replace(surrogate, rows=surrogate.rows[kept])
         state = replace(state, marginals=margins, surrogate=surrogate)
         if not state.scores and state.theta is None:
             return replace(state, coef=prior_of(model, margins, state.mean, surrogate).mean)
@@ -124,14 +133,14 @@ class FindInformation(Step):
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         if math.isinf(self.rho):
             return state
-        model, surrogate = model.on(state.chosen), state.surrogate
+        model, surrogate = state.of(model), state.surrogate
         predictor = model.predictor(placed(state.coef, model.free, model.offset))
         V = state.family.variance(np, predictor(np, surrogate.rows[:, 1:]))
-        turn, radius = whitening(surrogate, model.free, V)
+        turn, radius = whitening(surrogate.rows, model.free, V), RADIUS * math.sqrt(len(model.free) * float(V.mean()))
         query = Information(model.schema, state.family, radius, predictor, turn)
         noise = curator.noise_scale(query, self.rho) / surrogate.complete
         released = unpacked(curator.measure(query, self.rho), len(turn)) / surrogate.complete
-        state = replace(state, surrogate=corrected(surrogate, model.free, V, turn, radius, released, noise))
+        state = replace(state, surrogate=corrected(surrogate, model.free, query, released, noise))
         return replace(state, coef=state.posterior(model, curator.effective_rows).coef)
 
 
@@ -145,18 +154,17 @@ class TakeStep(Step):
         return "score of the regression, one step along it"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        model = model.on(state.chosen)
+        model = state.of(model)
         if math.isinf(self.rho):
             early = state.chosen is not None and state.theta is None  # the next choice needs a fit
             return maximum_likelihood(curator, model, state) if self.last or early else state
-        n, family = curator.n_rows, state.family
         predictor = model.predictor(placed(state.coef, model.free, model.offset))
-        turn, leverage, clip, bias = clips(
-            model.free, family, state.surrogate, predictor, n, self.rho, curator.rows_per_person
-        )
-        query = Score(model.schema, family, predictor, turn, leverage, clip)
-        noise = curator.noise_scale(query, self.rho)
-        score = ReleasedScore(family, predictor, turn, leverage, clip, bias, curator.measure(query, self.rho), noise)
+        rows, family = state.surrogate.rows, state.family
+        turn = whitening(rows, model.free, family.variance(np, predictor(np, rows[:, 1:])))
+        query = Score(model.schema, family, predictor, turn, 1.0)
+        clip, bias = best_clip(query, state.surrogate, curator.n_rows, curator.noise_scale(query, self.rho))
+        query = replace(query, clip=clip)
+        score = ReleasedScore(query, curator.measure(query, self.rho), curator.noise_scale(query, self.rho), bias)
         state = replace(state, scores=(*state.scores, score))
         posterior = state.posterior(model, curator.effective_rows)
         theta = model.finished(state, posterior) if self.last else state.theta

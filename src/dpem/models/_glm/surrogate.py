@@ -21,6 +21,7 @@ from scipy.special import ndtr
 
 from dpem.fitting.rehearsal import generator
 from dpem.models._glm.marginals import Marginals, quantiles, threshold
+from dpem.models._glm.queries import Information
 from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
@@ -35,8 +36,12 @@ ROUNDS = 5
 LEAST_SIGNAL = 1e-4
 #: Columns are called collinear if their released correlation exceeds this: the surrogate rows cannot follow it.
 COLLINEAR = 0.93
-#: How far means and variances of released marginals may be off besides noise, in spreads, and as a part of a bin.
+#: How far means and variances of numeric marginals may be off besides noise, in spreads, and as a part of a bin.
 OFF, OFF_BIN = 0.1, 0.3
+#: The least information along a direction, as a part of the mean, where coordinates are whitened.
+LEAST_INFORMATION = 1e-6
+#: How often rows are moved until they have the released information.
+CORRECTIONS = 3
 #: Rows are clipped at so many times their expected length.
 RADIUS = 1.2
 #: Directions are changed if they differ by more than the largest eigenvalue of noise, and so many standard deviations.
@@ -78,7 +83,8 @@ def fitted(marginals: Marginals, schema: Schema, released: FloatArray, noise: fl
     fixed = np.eye(p, dtype=bool)  # correlations that are not moved: with itself, between levels of one factor
     for levels in factors:
         fixed[np.ix_(levels, levels)] = True
-    uncertainty = (OFF + np.where(marginals.level > 0, 0.0, OFF_BIN * (2 / BINS) / marginals.spread)) ** 2
+    numeric = OFF + OFF_BIN * (2 / BINS) / marginals.spread
+    uncertainty = np.where(marginals.level > 0, 2 * marginals.noise / marginals.spread, numeric) ** 2
     gain = uncertainty / (uncertainty + blur**2)
     latent, shift, scale, shrink = np.eye(p), np.zeros(p), np.ones(p), np.ones((p, p))
     for turn in range(ROUNDS):
@@ -163,36 +169,41 @@ def _winners(scores: FloatArray, share: FloatArray) -> IntArray:
     return np.argmax(np.column_stack([baseline, others]), axis=1)
 
 
-def whitening(surrogate: Surrogate, free: NDArray[np.intp], V: FloatArray) -> tuple[FloatArray, float]:
-    """Coordinates in which the surrogate's information is round, the first being the intercept, and the clip."""
-    X = surrogate.rows[:, free]
+def whitening(rows: FloatArray, free: NDArray[np.intp], V: FloatArray) -> FloatArray:
+    """Coordinates of (1, u) in which the information of surrogate rows, with variances V, is V̄·I; the first is the
+    intercept.
+    """
+    X = rows[:, free]
     J = (X * V[:, None]).T @ X / len(X)
-    root = np.linalg.cholesky(J + 1e-9 * np.trace(J) * np.eye(len(J)))
-    turn = np.zeros((len(free), surrogate.rows.shape[1]))
+    root = np.linalg.cholesky(J + LEAST_INFORMATION * np.trace(J) / len(J) * np.eye(len(J)))
+    turn = np.zeros((len(free), rows.shape[1]))
     turn[:, free] = np.linalg.inv(root) * math.sqrt(float(V.mean()))
-    return turn, RADIUS * math.sqrt(len(free) * float(V.mean()))
+    return turn
 
 
 def corrected(
-    surrogate: Surrogate,
-    free: NDArray[np.intp],
-    V: FloatArray,
-    turn: FloatArray,
-    radius: float,
-    released: FloatArray,
-    noise: float,
+    surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float
 ) -> Surrogate:
     """The surrogate with its weighted means and covariances moved to the released ones where they clearly differ."""
-    a = surrogate.rows @ turn.T
-    v = a * np.sqrt(V)[:, None]
-    v *= np.minimum(1.0, radius / np.linalg.norm(v, axis=1))[:, None]
+    first = surrogate = _moved(surrogate, free, query, released, noise)
+    for _ in range(1, CORRECTIONS):
+        surrogate = _moved(surrogate, free, query, released, noise)
+    return replace(surrogate, collinear=first.collinear)
+
+
+def _moved(
+    surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float
+) -> Surrogate:
+    """One correction; the variances, and what is clipped, change with the rows."""
+    v, turn = query.vectors(np, surrogate.rows[:, 1:]), query.turn
     (weight, mean, spread), (new_weight, new_mean, new_spread) = (_parts(each) for each in (v.T @ v / len(v), released))
     if new_weight < weight / 4 or not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
         return surrogate
     p = len(mean)
     values, vectors = np.linalg.eigh(spread)
-    root = vectors / np.sqrt(np.maximum(values, 1e-3 * values[-1])) @ vectors.T
-    ratios, axes = np.linalg.eigh(root @ new_spread @ root)
+    scale = np.sqrt(np.maximum(values, 1e-3 * values[-1]))
+    root, back = vectors / scale @ vectors.T, vectors * scale @ vectors.T
+    ratios, axes = np.linalg.eigh(np.eye(p) + root @ (new_spread - spread) @ root)
     mean_error = noise / math.sqrt(2) / max(new_weight, weight / 2)
     blur = mean_error / float(np.mean(values))
     # the spectrum of noise reaches 2√p; where columns seemed collinear, a small ratio is expected and needs less proof
@@ -205,7 +216,8 @@ def corrected(
     shift = shift * (1 - p * (mean_error / size) ** 2) if size > mean_error * (math.sqrt(p) + BEYOND) else 0 * shift
     hidden = (ratios < edge) & (corrections != 1)  # information that is no larger than its noise
     collinear = _loading(axes[:, hidden], turn, free, surrogate)
-    moved = a[:, 1:] @ (axes * (np.sqrt(corrections) - 1)) @ axes.T + shift
+    a = surrogate.rows @ turn[1:].T - mean
+    moved = a @ root @ (axes * (np.sqrt(corrections) - 1)) @ axes.T @ back + shift
     rows = surrogate.rows.copy()
     rows[:, free[1:]] += moved @ np.linalg.inv(turn[1:, free[1:]]).T
     return replace(surrogate, rows=rows, collinear=collinear)

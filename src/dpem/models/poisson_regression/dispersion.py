@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,28 +12,26 @@ from dpem.fitting.step import Step
 from dpem.models._glm.families import Poisson
 from dpem.models._glm.model import GeneralisedLinearModel
 from dpem.models._glm.posterior import placed
-from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.queries import RowQuery
 from dpem.models._glm.steps import GlmState
 from dpem.privacy import Curator
-from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
+from dpem.queries.narrow import rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
 #: Squares are capped at so many times what is expected of them, at least and at most: as far as the noise of the
 #: dispersion stays below this part of it.
 LEAST_CAP, MOST_CAP, NOISE = 20.0, 200.0, 0.1
 #: Dispersions that are tried, for what the cap takes away.
-TRIED = np.geomspace(0.5, 64.0, 29)
+TRIED = np.geomspace(0.5, 512.0, 41)
 
 
 @dataclass(frozen=True)
-class PearsonSquares(NarrowQuery):
+class PearsonSquares(RowQuery):
     """Σ min((y − μ)²/(μ + floor), cap) over complete rows.
 
     *Lemma.* Sensitivity cap. *Proof.* A contribution lies in [0, cap]. ∎
     """
 
-    family: Poisson = field(repr=False)
-    predictor: Predictor = field(repr=False)
     floor: float
     cap: float
 
@@ -48,8 +46,8 @@ class PearsonSquares(NarrowQuery):
         return rounded(Bound(linf=self.cap, l2=self.cap, size_linf=self.cap, size_l2=self.cap), 4)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        rows, response, weight = complete(xp, self.family, x, y, shares)
-        mean = self.family.mean(xp, self.predictor(xp, rows))
+        _, response, eta, weight = self.complete_rows(xp, x, y, shares)
+        mean = self.family.mean(xp, eta)
         each = xp.clip(zero_nonfinite(xp, (response - mean) ** 2 / (mean + self.floor)), 0.0, self.cap)
         return xp.sum(weight * each)[None]
 
@@ -67,7 +65,7 @@ class FindDispersion(Step):
         private = math.isfinite(self.rho)
         if not private and not self.final:
             return state
-        model, family, complete_share = model.on(state.chosen), state.family, state.surrogate.complete
+        model, family, complete_share = state.of(model), state.family, state.surrogate.complete
         assert isinstance(family, Poisson)
         predictor = model.predictor(placed(state.coef, model.free, model.offset))
         most = NOISE * curator.n_rows * math.sqrt(2 * self.rho) / curator.rows_per_person

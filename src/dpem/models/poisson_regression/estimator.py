@@ -17,7 +17,7 @@ from dpem.fitting.results import Regressor
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.estimator import GeneralisedLinearEstimator
-from dpem.models._glm.families import Family, Poisson, clip_of
+from dpem.models._glm.families import Family, Poisson
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.models.poisson_regression.dispersion import FindDispersion
 from dpem.queries.histograms import BINS
@@ -31,6 +31,8 @@ FIRST_DISPERSION, LAST_DISPERSION = 0.03, 0.05
 #: Counts are called overdispersed if the dispersion is this large, and so many standard errors above 1. From the last
 #: one on a few large counts decide the fit, and it is a warning.
 OVERDISPERSED, STANDARD_ERRORS, EXTREME = 1.2, 2.0, 25.0
+#: The dispersion that is supposed at first, at most.
+MOST_DISPERSION = 100.0
 #: Counts of which so many are at the upper bound are said to be clipped.
 AT_BOUND = 0.05
 
@@ -47,8 +49,8 @@ class PoissonRegression(GeneralisedLinearModel):
         counts = self.family.middle + self.family.half * ((np.arange(BINS) + 0.5) * 2 / BINS - 1)
         mean = max(float(likely @ counts), 0.05)
         around = float(likely @ (counts - mean) ** 2) / mean
-        dispersion = min(max(around, 1.5), 20.0)
-        return mean, replace(self.family, dispersion=dispersion, clip=clip_of(noise))
+        dispersion = min(max(around, 1.5), MOST_DISPERSION)
+        return mean, replace(self.family, dispersion=dispersion)
 
     def score_steps(self, rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         early, late, whole = prices(rho, (FIRST_DISPERSION, LAST_DISPERSION, 1 - FIRST_DISPERSION - LAST_DISPERSION))
