@@ -48,7 +48,8 @@ RADIUS = 1.2
 BEYOND = 2.0
 #: The relative noise above which the release is not used, and the surrogate stays as it is.
 RESOLVED = 0.8
-#: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
+#: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected. Squared
+#: uncertainties are at least that.
 TINY = 1e-9
 
 
@@ -85,7 +86,7 @@ def fitted(marginals: Marginals, schema: Schema, released: FloatArray, noise: fl
         fixed[np.ix_(levels, levels)] = True
     numeric = OFF + OFF_BIN * (2 / BINS) / marginals.spread
     uncertainty = np.where(marginals.level > 0, 2 * marginals.noise / marginals.spread, numeric) ** 2
-    gain = uncertainty / (uncertainty + blur**2)
+    gain = np.maximum(uncertainty, TINY) / np.maximum(uncertainty + blur**2, TINY)
     latent, shift, scale, shrink = np.eye(p), np.zeros(p), np.ones(p), np.ones((p, p))
     for turn in range(ROUNDS):
         u = _rows(marginals, factors, _correlated(normal, latent, blur * math.sqrt(p)), shift, scale)
