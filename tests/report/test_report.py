@@ -66,6 +66,20 @@ def page(request, model, models, pages):
     return next(pages[name] for name in FITS if models[name] is model)
 
 
+def each_page(test):
+    """Try the pages of all fits in one case: they have one template."""
+
+    def tried(self, pages):
+        for name, page in pages.items():
+            try:
+                test(self, page)
+            except AssertionError as error:
+                error.add_note(f"on the page of {name!r}")
+                raise
+
+    return tried
+
+
 class Outline(HTMLParser):
     """Elements in order, with attributes; complains about what is opened and not closed."""
 
@@ -274,6 +288,7 @@ class TestEscaping:
 
 
 class TestSelfContained:
+    @each_page
     def test_nothing_is_loaded(self, page):
         outline = Outline(page)
         for tag, attributes in outline.elements:
@@ -283,9 +298,11 @@ class TestSelfContained:
                 assert attributes.get(name, "data:,") == "data:,", (tag, attributes)
         assert not re.search(r"@import|url\(", page)
 
+    @each_page
     def test_no_address_but_the_name_of_svg(self, page):
         assert set(re.findall(r"https?://[^\"'\s<]+", page)) <= {"http://www.w3.org/2000/svg"}
 
+    @each_page
     def test_the_policy_forbids_everything(self, page):
         policy = next(
             m["content"] for m in Outline(page).all("meta") if m.get("http-equiv") == "Content-Security-Policy"
@@ -298,17 +315,20 @@ class TestSelfContained:
 
 
 class TestReadableByEveryone:
+    @each_page
     def test_language_title_and_one_first_heading(self, page):
         outline = Outline(page)
         assert outline.all("html") == [{"lang": "en"}]
         assert len(outline.all("h1")) == len(outline.all("main")) == 1
         assert len(re.findall("<title>[^<]+</title>", page.split("</head>")[0])) == 1
 
+    @each_page
     def test_headings_skip_no_level(self, page):
         levels = [int(tag[1]) for tag, _ in Outline(page).elements if re.fullmatch("h[1-6]", tag)]
         assert levels[0] == 1
         assert all(after <= before + 1 for before, after in pairwise(levels))
 
+    @each_page
     def test_pictures_have_a_title_and_a_description(self, page):
         pictures = [own for _, own in Outline(page).elements if own.get("role") == "img"]
         assert len(pictures) == page.count("<figure") + page.count('class="parts"')
@@ -318,15 +338,18 @@ class TestReadableByEveryone:
                 assert re.search(rf'id="{name}">[^<]+<', page)
         assert all(svg.get("aria-hidden") == "true" for svg in Outline(page).all("svg") if "role" not in svg)
 
+    @each_page
     def test_ids_are_unique(self, page):
         ids = [attributes["id"] for _, attributes in Outline(page).elements if "id" in attributes]
         assert len(ids) == len(set(ids))
 
+    @each_page
     def test_tables_have_captions_and_every_heading_a_scope(self, page):
         outline = Outline(page)
         assert len(outline.all("table")) == len(outline.all("caption")) > 0
         assert all(cell.get("scope") in ("row", "col") for cell in outline.all("th"))
 
+    @each_page
     def test_figures_have_captions(self, page):
         assert page.count("<figure") == page.count("<figcaption>")
 
