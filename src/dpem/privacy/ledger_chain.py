@@ -57,14 +57,21 @@ datasets = _entries("dpem_datasets")
 #: Entries by fits: charges, outcomes, fingerprints of models, refusals.
 entries = _entries("dpem_entries")
 
+#: A trigger that keeps the rows of a table in SQLite from being changed or removed.
+APPEND_ONLY = (
+    "CREATE TRIGGER {table}_no_{name} BEFORE {change} ON {table} "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+)
+CHANGES = ("UPDATE", "DELETE")
+
 
 def _triggers() -> dict[str, str]:
-    """The triggers that keep rows in SQLite from being changed or removed, by name."""
-    refusal = "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-    changes = [
-        (f"{table}_no_{change.lower()}", change, table) for table in tables.tables for change in ("UPDATE", "DELETE")
-    ]
-    return {name: f"CREATE TRIGGER {name} BEFORE {change} ON {table} {refusal}" for name, change, table in changes}
+    """The triggers of a ledger in SQLite, by name."""
+    return {
+        f"{table}_no_{change.lower()}": APPEND_ONLY.format(table=table, name=change.lower(), change=change)
+        for table in tables.tables
+        for change in CHANGES
+    }
 
 
 def create_tables(connection: Connection) -> None:
@@ -72,8 +79,9 @@ def create_tables(connection: Connection) -> None:
     tables.create_all(connection, checkfirst=False)
     connection.execute(sa.insert(meta).values(version=FORMAT))
     if connection.dialect.name == "sqlite":
-        for trigger in _triggers().values():
-            connection.exec_driver_sql(trigger)
+        for table in tables.tables:
+            for change in CHANGES:
+                connection.exec_driver_sql(APPEND_ONLY.format(table=table, name=change.lower(), change=change))
         return
     connection.exec_driver_sql(
         "CREATE FUNCTION dpem_append_only() RETURNS trigger LANGUAGE plpgsql AS "
