@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -69,6 +69,13 @@ class Family(ABC, Generic[Theta]):
         """A start for EM on weighted rows."""
 
 
+class Maximizer(Protocol[Theta]):
+    """What EM needs of a model beside expected statistics; a :class:`Family` is one."""
+
+    def m_step(self, theta: Theta, statistics: FloatArray) -> Theta:
+        """The maximiser given statistics at θ, per row."""
+
+
 class Converged(NamedTuple, Generic[Theta]):
     """Where EM ended, the mean log-likelihood there, and whether it had converged."""
 
@@ -104,7 +111,7 @@ def exact(curator: Curator, schema: Schema, family: Family[Theta]) -> Callable[[
 
 
 def em(
-    family: Family[Theta],
+    family: Maximizer[Theta],
     theta: Theta,
     expect: Callable[[Theta], FloatArray],
     *,
@@ -128,7 +135,7 @@ def em(
 
 
 def best_of(
-    family: Family[Theta],
+    family: Maximizer[Theta],
     starts: Iterable[Theta],
     expect: Callable[[Theta], FloatArray],
     *,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from dpem.models.mixture_regression.newton import normal_points
+from dpem.fitting.rehearsal import normal
 from dpem.query import FloatArray
 
 #: Prior standard deviations around 0 (log weights), 0 (intercepts), 0 (slopes), log 0.7 (log spreads).
@@ -179,10 +179,10 @@ def _softmax(z: FloatArray) -> FloatArray:
 
 
 def _starts(K: int, q: int, parallel: bool) -> FloatArray:
-    """Parameter sets to begin from, spread evenly; the same every time."""
+    """Parameter sets to begin from, the same every time."""
     if K == 1:
         return np.zeros((1, 1, q + 3))
-    z = normal_points(max(RESTARTS, 4 * K * (q + 3)) // 2, K * (q + 3))[:RESTARTS].reshape(RESTARTS, K, q + 3)
+    z = normal(0, (RESTARTS, K, q + 3))
     par = z * np.array([0.3, 0.5, *[0.0 if parallel else 0.6] * q, 0.25])
     par[:, :, -1] += math.log(0.7)
     if parallel:

@@ -110,19 +110,24 @@ class MixtureRegression(Model):
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 
-    def fixed(self, frame: Frame) -> FloatArray | None:
-        """The combination of a regression's coefficients that ``origin`` fixes."""
+    def free(self, frame: Frame) -> FloatArray:
+        """Orthonormal directions in which coefficients may change: all, or those that keep ``origin``."""
         if self.origin is None:
-            return None
-        return np.append(1.0, frame.whiten @ (np.array(self.origin[:-1]) - frame.mean))
+            return np.eye(len(frame.mean) + 1)
+        return np.asarray(np.linalg.svd(self._origin_row(frame)[None, :])[2][1:].T)
 
-    def allowed(self, frame: Frame, regression: FloatArray) -> FloatArray:
-        """The nearest regression that goes through ``origin``."""
-        fixed = self.fixed(frame)
-        if fixed is None or self.origin is None:
-            return regression
-        wanted = (self.origin[-1] - frame.y_mean) / frame.y_spread
-        return np.asarray(regression + fixed * (wanted - fixed @ regression) / (fixed @ fixed))
+    def allowed(self, frame: Frame, regressions: FloatArray) -> FloatArray:
+        """The nearest regressions that go through ``origin``."""
+        if self.origin is None:
+            return regressions
+        row, response = self._origin_row(frame), (self.origin[-1] - frame.y_mean) / frame.y_spread
+        excess = (response - regressions @ row) / (row @ row)
+        return np.asarray(regressions + np.multiply.outer(excess, row))
+
+    def _origin_row(self, frame: Frame) -> FloatArray:
+        """(1, x̃) at ``origin``."""
+        assert self.origin is not None
+        return np.append(1.0, frame.whiten @ (np.array(self.origin[:-1]) - frame.mean))
 
     def start(self) -> RegressionState:
         return RegressionState()

@@ -10,13 +10,11 @@ shows that they are too small, so they are widened first: a fit that has not con
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
-from scipy.special import ndtri
 
+from dpem.fitting.rehearsal import normal
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.queries import ComponentScores
 from dpem.query import FloatArray
@@ -49,33 +47,18 @@ class Estimate:
 
 
 def normal_points(n: int, d: int) -> FloatArray:
-    """2n points of d coordinates, spread evenly as a standard normal, in opposite pairs, of unit covariance.
-
-    Multiples of square roots of primes, modulo 1 (Weyl): nothing is drawn.
+    """2n standard normal points of d coordinates, in opposite pairs, of unit covariance; the same every time.
 
     >>> points = normal_points(500, 3)
     >>> np.allclose(points.T @ points / 1000, np.eye(3)), np.allclose(points.sum(axis=0), 0)
     (True, True)
     """
-    if d == 0:
-        return np.zeros((2 * n, 0))
-    part = np.outer(np.arange(1, n + 1), np.sqrt(_primes(d))) % 1.0
-    x = ndtri(np.clip(part, 1e-9, 1 - 1e-9))
+    x = normal(0, (n, d))
     x = np.concatenate([x, -x])
     return np.asarray(x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T)
 
 
-def _primes(count: int) -> FloatArray:
-    primes: list[int] = []
-    candidate = 2
-    while len(primes) < count:
-        if all(candidate % prime for prime in primes):
-            primes.append(candidate)
-        candidate += 1
-    return np.array(primes, dtype=float)
-
-
-def invented_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def simulated_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rows that follow the components, with normal columns: (1, x̃), t and what each row weighs."""
     K, p = theta.shape
     x = normal_points(n, p)
@@ -84,96 +67,93 @@ def invented_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, Fl
     return np.tile(v, (K, 1)), t, np.repeat(theta.masses / np.sum(theta.masses) / len(x), len(x))
 
 
-def jacobian(query: ComponentScores, n: int = 1500) -> tuple[FloatArray, FloatArray]:
-    """J = E T·sᵀ and Cov T, on invented rows."""
-    theta = query.theta
-    K, p = theta.shape
-    v, t, weight = invented_rows(theta, n)
-    share, psi, square = query.factors(numpy_api, v, t)
-    high, low = query.heights
+@dataclass(frozen=True)
+class ExpectedScores:
+    """What a score query shows of rows that follow its components.
 
-    def columns(count: FloatArray, regression: FloatArray, spread: FloatArray) -> FloatArray:
-        parts = [count[:, :, None], regression[:, :, None] * v[:, None, :], spread[:, :, None]]
-        return np.concatenate(parts, axis=2).reshape(len(t), K * (p + 2))
+    ``mean`` and ``covariance`` are those of a row's contribution T, ``jacobian`` J is the derivative of the mean by the
+    parameters, E T·sᵀ, and ``known_jacobian`` what it would be if every row's component were known. All are taken along
+    the directions ``free`` (orthonormal columns) that may change: all, or those that keep components through the
+    origin.
+    """
 
-    T = columns(high * share, share * psi, low * share * square)
-    e = theta.residuals(numpy_api, v, t)
-    S = columns(share, share * e, share * (e * e - 1))
-    present = float(np.sum(theta.masses))
-    mean = present * (weight @ T)
-    return present * (T * weight[:, None]).T @ S, present * (T * weight[:, None]).T @ T - np.outer(mean, mean)
+    free: FloatArray
+    mean: FloatArray
+    covariance: FloatArray
+    jacobian: FloatArray
+    known_jacobian: FloatArray
 
+    @classmethod
+    def of(cls, query: ComponentScores, free: FloatArray, n: int = 1500) -> ExpectedScores:
+        """From simulated rows, but for the mean, which is known."""
+        theta = query.theta
+        K = len(theta.masses)
+        v, t, weight = simulated_rows(theta, n)
+        responsibility, psi, square = query.factors(numpy_api, v, t)
+        e = theta.residuals(numpy_api, v, t)
+        high, low = query.heights
 
-def known_classes(query: ComponentScores) -> FloatArray:
-    """J if every row's class were known."""
-    block = _known_class(query.theta.shape[1], query.clip, query.cut, query.lift)
-    K, size = len(query.theta.masses), len(block)
-    out = np.zeros((K * size, K * size))
-    for k, mass in enumerate(query.theta.masses):
-        own = slice(k * size, (k + 1) * size)
-        out[own, own] = mass * block
-    return out
+        def columns(member: FloatArray, count: float, residual: FloatArray, spread: FloatArray) -> FloatArray:
+            parts = [count * member[:, :, None], (residual * member)[:, :, None] * v[:, None, :]]
+            return np.concatenate([*parts, (spread * member)[:, :, None]], axis=2).reshape(len(t), -1) @ free
 
+        def contribution(member: FloatArray) -> FloatArray:
+            return columns(member, high, psi, low * square)
 
-@lru_cache(maxsize=32)
-def _known_class(p: int, clip: float, cut: float, lift: float) -> FloatArray:
-    """J of one class: no schema or frame is read, rows are invented."""
-    one = Components(np.ones(1), np.zeros((1, p)), np.ones(1))
-    nowhere: Any = None
-    return jacobian(ComponentScores(nowhere, nowhere, one, clip, cut, lift))[0]
+        def score(member: FloatArray) -> FloatArray:
+            return columns(member, 1.0, e, e * e - 1)
+
+        present, origin = float(np.sum(theta.masses)), np.repeat(np.eye(K), len(t) // K, axis=0)
+        T, mean = contribution(responsibility), free.T @ query.expected()
+        covariance = present * (T * weight[:, None]).T @ T - np.outer(mean, mean)
+        jacobian, known = (
+            present * (contribution(member) * weight[:, None]).T @ score(member) for member in (responsibility, origin)
+        )
+        return cls(free, mean, covariance, jacobian, known)
+
+    def gain(self, P: FloatArray, caution: float, noise: float) -> tuple[FloatArray, FloatArray]:
+        """What an answer's distance from its mean is multiplied by, where components are off by errors of covariance P;
+        and what of an error it leaves. ``caution`` is the part of J taken from rows whose components are known: 1 makes
+        EM's own step, shorter and safer where the model is wrong.
+        """
+        J = self.jacobian + caution * (self.known_jacobian - self.jacobian)
+        S = J @ P @ J.T
+        S = S + np.diag(noise**2 + 1e-12 * np.diag(S))
+        gain = np.linalg.solve(S, J @ P).T
+        return np.asarray(gain), np.eye(len(P)) - gain @ self.jacobian
+
+    def widening(self, P: FloatArray, difference: FloatArray, noise: float) -> float:
+        """The factor by which errors of covariance P are too small for an answer at that ``difference`` from its mean:
+        its length, squared, over its expectation, at least 1.
+        """
+        if noise == 0:
+            return 1.0
+        expected = self.jacobian @ P @ self.jacobian.T + noise**2 * np.eye(len(P))
+        ratio = float(difference @ np.linalg.solve(expected, difference)) / len(difference)
+        return min(max(ratio, 1.0), MOST_WIDENED)
+
+    def sampling_error(self, n: float) -> FloatArray:
+        """Covariance of the parameters that n rows leave, without noise: J⁻¹ Cov(T) J⁻ᵀ / n."""
+        inverse = self.free @ np.linalg.pinv(self.jacobian, rcond=1e-8)
+        return np.asarray(inverse @ self.covariance @ inverse.T / n)
 
 
 def improved(
-    now: Estimate, query: ComponentScores, answer: FloatArray, noise: float, free: FloatArray, caution: float
+    now: Estimate, expected: ExpectedScores, answer: FloatArray, noise: float, caution: float
 ) -> tuple[Estimate, FloatArray]:
-    """The components after one noisy answer, and the step that led there.
-
-    ``free`` has orthonormal columns that span what may change (all, or components through the origin): scores and
-    parameters are both taken along them, so the step solves the likelihood equations of the allowed components.
-    ``caution`` is the part of J taken from rows whose classes are known: 1 makes EM's own step, shorter and safer where
-    the model is wrong.
-    """
+    """The components after one noisy answer, and the step that led there."""
     K, p = now.theta.shape
-    J, known = slopes_of(query, free)
-    away = free.T @ (answer - query.expected())
+    free = expected.free
+    difference = free.T @ answer - expected.mean
     P = free.T @ now.error @ free
-    P = P * widening(P, J, away, noise)
-    gain, left = weighed(P, J, known, caution, noise)
-    step = within_reach(free @ (gain @ away), K, p)
+    P = P * expected.widening(P, difference, noise)
+    gain, left = expected.gain(P, caution, noise)
+    step = within_reach(free @ (gain @ difference), K, p)
     P = left @ P @ left.T + noise**2 * gain @ gain.T
     parts = step.reshape(K, p + 2)
-    bend = np.column_stack([parts[:, 0] ** 2, *[np.mean(parts[:, 1:-1] ** 2, axis=1)] * p, parts[:, -1] ** 2])
-    error = free @ P @ free.T + np.diag(CURVED**2 * bend.ravel())
+    curved = np.column_stack([parts[:, 0] ** 2, *[np.mean(parts[:, 1:-1] ** 2, axis=1)] * p, parts[:, -1] ** 2])
+    error = free @ P @ free.T + np.diag(CURVED**2 * curved.ravel())
     return Estimate(moved(now.theta, step), (error + error.T) / 2), step
-
-
-def widening(P: FloatArray, J: FloatArray, away: FloatArray, noise: float) -> float:
-    """The factor by which errors of covariance P are too small for an answer so far ``away`` from its mean: that
-    distance, squared, over its expectation, at least 1.
-    """
-    if noise == 0:
-        return 1.0
-    expected = J @ P @ J.T + noise**2 * np.eye(len(P))
-    ratio = float(away @ np.linalg.solve(expected, away)) / len(away)
-    return min(max(ratio, 1.0), MOST_WIDENED)
-
-
-def slopes_of(query: ComponentScores, free: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """J along what may change, and what it were if every row's class were known."""
-    return free.T @ jacobian(query)[0] @ free, free.T @ known_classes(query) @ free
-
-
-def weighed(
-    P: FloatArray, J: FloatArray, known: FloatArray, caution: float, noise: float
-) -> tuple[FloatArray, FloatArray]:
-    """What an answer's distance from its mean is multiplied by, where components are off by errors of covariance P; and
-    what of an error it leaves.
-    """
-    used = J + caution * (known - J)
-    S = used @ P @ used.T
-    S = S + np.diag(noise**2 + 1e-12 * np.diag(S))
-    gain = np.linalg.solve(S, used @ P).T
-    return np.asarray(gain), np.eye(len(P)) - gain @ J
 
 
 def within_reach(step: FloatArray, K: int, p: int) -> FloatArray:
@@ -193,20 +173,10 @@ def moved(theta: Components, step: FloatArray) -> Components:
     return Components(masses, theta.coefficients + theta.spreads[:, None] * parts[:, 1:-1], spreads)
 
 
-def sampling_error(query: ComponentScores, free: FloatArray, n: float) -> FloatArray:
-    """Covariance of the parameters that n rows leave, without noise: J⁻¹ Cov(T) J⁻ᵀ / n."""
-    full, spread = jacobian(query)
-    inverse = np.linalg.pinv(free.T @ full @ free, rcond=1e-8)
-    return np.asarray(free @ inverse @ (free.T @ spread @ free) @ inverse.T @ free.T / n)
-
-
-def free_directions(theta: Components, fixed: FloatArray | None) -> FloatArray:
-    """All parameters, or those that keep ``fixed``·regression as it is for every regression."""
-    K, p = theta.shape
-    if fixed is None:
-        return np.eye(K * (p + 2))
-    kept = np.linalg.svd(fixed[None, :])[2][1:].T
-    block = np.zeros((p + 2, p + 1))
+def free_directions(K: int, coefficients: FloatArray) -> FloatArray:
+    """The directions in which parameters may change, given those in which the coefficients of a component may."""
+    p, q = coefficients.shape
+    block = np.zeros((p + 2, q + 2))
     block[0, 0] = block[-1, -1] = 1.0
-    block[1:-1, 1:-1] = kept
+    block[1:-1, 1:-1] = coefficients
     return np.asarray(np.kron(np.eye(K), block), dtype=float)

@@ -17,7 +17,7 @@ from dpem.fitting.step import Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import edges
 from dpem.models.mixture_regression.components import Components, Frame
-from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE, ComponentScores
+from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE
 from dpem.models.mixture_regression.steps import (
     CELLS,
     WIDE,
@@ -74,22 +74,21 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Compon
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
     scores = [step for step in steps if isinstance(step, ImproveComponents)]
-    query = ComponentScores(model.schema, frame, theta, scores[0].reach * math.sqrt(p), scores[0].cut)
-    expected = newton.Estimate.of_start(theta).error
-    error, free = np.zeros_like(expected), np.eye(len(expected))
-    slopes = newton.slopes_of(query, free)
+    query = scores[0].query(model.schema, frame, theta)
+    expected = newton.ExpectedScores.of(query, np.eye(len(theta.masses) * (p + 2)))
+    assumed = newton.Estimate.of_start(theta).error
+    error = np.zeros_like(assumed)
     for step in scores:
         noise = sizes.rows_per_person * query.bound.l2 / (sizes.n * math.sqrt(2 * step.rho))
-        gain, left = newton.weighed(expected, *slopes, step.caution, noise)
-        expected, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (expected, error))
-    clipped = newton.sampling_error(query, free, sizes.n)
-    wide = newton.sampling_error(replace(query, clip=WIDE, cut=1e3), free, sizes.n)
-    return np.asarray(error + clipped - wide)
+        gain, left = expected.gain(assumed, step.caution, noise)
+        assumed, error = (left @ own @ left.T + noise**2 * gain @ gain.T for own in (assumed, error))
+    wide = newton.ExpectedScores.of(replace(query, clip=WIDE, cut=1e3), expected.free)
+    return np.asarray(error + expected.sampling_error(sizes.n) - wide.sampling_error(sizes.n))
 
 
 def moved_share(theta: Components, error: FloatArray, repeats: int = 80) -> FloatArray:
     """Share of rows whose likeliest class changes when the components are off by errors of that covariance."""
-    v, t, _ = newton.invented_rows(theta, WATCHED // (2 * len(theta.masses)))
+    v, t, _ = newton.simulated_rows(theta, WATCHED // (2 * len(theta.masses)))
     values, vectors = np.linalg.eigh(error)
     root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
 
@@ -109,7 +108,7 @@ def strength(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Component
     That is their trace in the cells, over what chance leaves there, as far as the directions blur it: the weakest of
     the K − 1 directions along which they spread residuals, over the edge of the noise. Inverses add.
     """
-    v, t, weight = newton.invented_rows(theta, 1000)
+    v, t, weight = newton.simulated_rows(theta, 1000)
     r = t / math.sqrt(float(weight @ t**2))
     parts = []
     for step in steps:

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpem.fitting.check import Check, judged
-from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import CellFit, Cells, edges, fit_cells
 from dpem.models.mixture_regression.components import Components, Frame
+from dpem.models.mixture_regression.likelihood import LeastSquares, maximum_likelihood
 from dpem.models.mixture_regression.queries import (
     FAR_WEIGHT,
     USUALLY_FAR,
@@ -29,6 +29,7 @@ from dpem.models.mixture_regression.queries import (
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
+from dpem.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -246,8 +247,9 @@ class CountCells(Step):
             own[:, 0] += state.spread * fit.intercepts
             own[:, 1:] += state.spread * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
             weights = np.maximum(fit.weights, 0.03)
-            own = np.array([model.allowed(state.frame, regression) for regression in own])
-            return Components(present * weights / weights.sum(), own, state.spread * fit.spreads)
+            return Components(
+                present * weights / weights.sum(), model.allowed(state.frame, own), state.spread * fit.spreads
+            )
 
         path = np.array([fits[k].misfit for k in sorted(fits)])
         needed = (q + 3) * math.log(max(curator.n_rows, 2))
@@ -275,7 +277,7 @@ class ChooseStart(Step):
 
 @dataclass(frozen=True)
 class ImproveComponents(Step):
-    """A regularised Newton step on the scores of the components; without privacy to convergence, from several starts.
+    """A regularised Newton step on the scores of the components; without privacy EM from several starts.
 
     Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads;
     ``caution`` is between Newton's step, 0, and EM's, 1. The ``last`` step states errors and stability; without privacy
@@ -286,8 +288,6 @@ class ImproveComponents(Step):
     last: bool = True
     reach: float = 1.2
     cut: float = 3.0
-    short_rounds: ClassVar[int] = 25
-    most_rounds: ClassVar[int] = 1000
 
     def describe(self) -> str:
         return "scores of the components, for a Newton step"
@@ -296,48 +296,28 @@ class ImproveComponents(Step):
         now, frame = state.estimate, state.frame
         if math.isinf(self.rho) and not self.last:
             return state
-        free = newton.free_directions(now.theta, model.fixed(frame))
-        clip, cut = self.reach * math.sqrt(now.theta.shape[1]), self.cut
+        coefficients = model.free(frame)
+        free = newton.free_directions(len(now.theta.masses), coefficients)
         if math.isfinite(self.rho):
-            query = ComponentScores(model.schema, frame, now.theta, clip, cut)
-            noise = curator.noise_scale(query, self.rho)
-            now, _ = newton.improved(now, query, curator.measure(query, self.rho), noise, free, self.caution)
+            query = self.query(model.schema, frame, now.theta)
+            expected, noise = newton.ExpectedScores.of(query, free), curator.noise_scale(query, self.rho)
+            now, _ = newton.improved(now, expected, curator.measure(query, self.rho), noise, self.caution)
         else:
-            clip, cut = WIDE, 1e3
-            now = self._best(curator, model, state, free)
+            step = LeastSquares(coefficients, model.allowed(frame, np.zeros(len(coefficients))))
+            starts = [now.theta, *state.starts, state.parallel]
+            best = maximum_likelihood(curator, model.schema, frame, starts, step, TUNING.starts)
+            now = replace(now, theta=best, error=np.zeros_like(now.error))
         if not self.last:
             return replace(state, estimate=now)
-        query = ComponentScores(model.schema, frame, now.theta, clip, cut)
-        theta = model.parameters(state, now, newton.sampling_error(query, free, curator.effective_rows))
+        expected = newton.ExpectedScores.of(self.query(model.schema, frame, now.theta), free)
+        theta = model.parameters(state, now, expected.sampling_error(curator.effective_rows))
         return replace(state, theta=theta, estimate=now)
 
-    def _best(self, curator: Curator, model: Any, state: RegressionState, free: FloatArray) -> newton.Estimate:
-        """The likeliest of what several starts lead to, without noise."""
-        rng, parallel = generator(0), state.parallel
-        starts = [state.estimate.theta, *state.starts, parallel]
-        for _ in range(TUNING.starts):
-            away = parallel.spreads[:, None] * rng.standard_normal(parallel.coefficients.shape)
-            own = np.array([model.allowed(state.frame, regression) for regression in parallel.coefficients + away])
-            starts.append(Components(parallel.masses, own, parallel.spreads))
-        ends = [self._converged(curator, model, state.frame, start, free, self.short_rounds) for start in starts]
-        query = ComponentLeads(model.schema, state.frame, tuple(end.theta for end in ends), parallel, WIDE)
-        best = ends[int(np.argmax(curator.measure(query, math.inf)))]
-        return self._converged(curator, model, state.frame, best.theta, free, self.most_rounds)
-
-    def _converged(
-        self, curator: Curator, model: Any, frame: Frame, start: Components, free: FloatArray, rounds: int
-    ) -> newton.Estimate:
-        """Newton steps without noise, mixed with EM's own where the score grows."""
-        now, caution, miss = newton.Estimate.of_start(start), 1.0, math.inf
-        for _ in range(rounds):
-            query = ComponentScores(model.schema, frame, now.theta, WIDE, 1e3)
-            answer = curator.measure(query, math.inf)
-            far = float(np.linalg.norm(answer - query.expected()))
-            caution, miss = (caution / 2 if far < miss else min(1.0, 3 * caution + 0.01)), far
-            now, step = newton.improved(newton.Estimate.of_start(now.theta), query, answer, 0.0, free, caution)
-            if np.linalg.norm(step) < 1e-9:
-                break
-        return now
+    def query(self, schema: Schema, frame: Frame, theta: Components) -> ComponentScores:
+        """The scores at these components; nothing is clipped where nothing is noisy."""
+        if math.isinf(self.rho):
+            return ComponentScores(schema, frame, theta, WIDE, 1e3)
+        return ComponentScores(schema, frame, theta, self.reach * math.sqrt(theta.shape[1]), self.cut)
 
 
 @dataclass(frozen=True)
