@@ -586,6 +586,35 @@ def test_repeated_responses_are_a_point_mass():
         DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-6, 6), random_state=0).fit(x, y)
 
 
+def test_a_column_of_rare_values_does_not_get_a_huge_coefficient():
+    """Three rows of 4,000 would decide the coefficient, and no release sees them. (It was 200 to 2,000.)"""
+    rng = np.random.default_rng(1)
+    rare = (np.arange(4000) % 1400 == 7).astype(float)
+    steep = rng.uniform(size=4000) < 0.4
+    x = rng.standard_normal(4000)
+    y = np.where(steep, 2, -2) * x + 0.5 * rng.standard_normal(4000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPMixtureRegression(**GIVEN, bounds=([-5, 0], [5, 1]), random_state=0).fit(
+            np.column_stack([x, rare]), y
+        )
+    assert np.allclose(np.sort(model.coef_[:, 0]), [-2, 2], atol=0.2)
+    assert np.abs(model.coef_[:, 1]).max() < 60
+
+
+@pytest.mark.parametrize(("spread", "heavy"), [(0.9, False), (0.08, True)])
+def test_components_of_very_different_spread_are_said_to_be_heavy_tails(spread, heavy):
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-1, 1, (20_000, 1))
+    narrow = rng.uniform(size=20_000) < 0.5
+    y = np.where(narrow, x[:, 0] + spread * rng.standard_normal(20_000), -x[:, 0] + rng.standard_normal(20_000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-8, 8), random_state=0)
+        model.fit(x, y)
+    assert ("heavy-tails" in [each.code for each in model.diagnostics_]) == heavy
+
+
 def with_outliers(share, seed=0):
     """Two components, and responses that are far from both."""
     rng = np.random.default_rng(seed)

@@ -108,7 +108,7 @@ class DPMixtureRegression(PrivateEstimator):
     def _model(self, schema: Schema) -> MixtureRegression:
         classes = arguments.count("n_components", self.n_components)
         if classes < 2:
-            raise ArgumentError("n_components", f"must be at least 2, got {classes}.")
+            raise ArgumentError("n_components", f"must be at least 2, got {classes}; for 1 use DPLinearRegression.")
         if arguments.boolean("fit_intercept", self.fit_intercept):
             return MixtureRegression(schema, classes)
         origin = (*(-schema.middle / schema.half), -schema.y_middle / schema.y_half)
@@ -135,6 +135,13 @@ class DPMixtureRegression(PrivateEstimator):
         if narrow:
             words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
             diagnostics.append(Diagnostic("point-mass", "warning", words))
+        elif (ratio := self.sigma_.max() / self.sigma_.min()) > TUNING.heavy:
+            words = (
+                f"Errors have heavy tails: the residual spreads of the components differ by a factor of {ratio:.2g}. "
+                "A few responses far from every component may decide the log-likelihood, and the noise hides them."
+            )
+            advice = "Model a transformed response, such as its logarithm, or narrow y_bounds."
+            diagnostics.append(Diagnostic("heavy-tails", "warning", words, advice))
         if theta.missed:
             words = (
                 f"About {100 * theta.missed:.2g} % of the responses lie more than {FAR:g} residual spreads from every "

@@ -225,7 +225,7 @@ class ComponentScores(NarrowQuery):
     theta: Components = field(repr=False)
     clip: float
     cut: float
-    lift: float = 0.5
+    lift: float = 0.7
 
     @property
     def label(self) -> str:

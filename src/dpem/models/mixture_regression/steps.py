@@ -51,8 +51,13 @@ class Tuning:
         evenly. With ``scores`` and ``growth`` set on the tuning half of ``studies.mixture_regression public``.
     starts : int
         Starts without privacy, beside those of the counts.
+    constant : float
+        A column is nearly constant if its spread is below this multiple of the least that noise lets us see (the tuning
+        half of ``studies.mixture_regression public``).
     narrow : float
         A component is called a point mass where its residual spread is below this part of the largest.
+    heavy : float
+        Errors are called heavy-tailed where residual spreads differ by more than this factor (the tuning half).
     unstable : float
         Components are called unstable where errors put more than this share of rows into another one
         (``python -m studies.mixture_regression public`` on the tuning half).
@@ -68,7 +73,9 @@ class Tuning:
     growth: float = 1.3
     cautions: tuple[float, float, float] = (0.5, 0.5, 0.2)
     starts: int = 6
+    constant: float = 2.5
     narrow: float = 0.02
+    heavy: float = 6.0
     unstable: float = 0.025
 
 
@@ -116,8 +123,9 @@ class RegressionState(State):
 class SizeColumns(Step):
     """Centre and spread of every column and of the response, in rounds that zoom in: bounds may be wide.
 
-    Zooming misses rare values far away, such as the ones of a dummy column. So the squared distance within all of the
-    bounds is released, too, and a column's spread is at least what that shows beyond its noise.
+    Zooming misses rare values far away, such as the ones of a dummy variable. So the squared distance within all of the
+    bounds is released, too, and a column's spread is at least what that shows beyond its noise. A column that is nearly
+    constant gets the largest spread that the noise may hide: too small a one would leave its coefficient unrestricted.
     """
 
     passes: ClassVar[int] = 5
@@ -137,11 +145,13 @@ class SizeColumns(Step):
             deviation = half * np.clip(answer[2 * D :] / (math.sqrt(2) * share), 0, 1)
             if not last:
                 half = np.clip(4 * np.hypot(deviation, half * noise), 1e-9, 1.0)
-        spread = np.maximum(math.sqrt(math.pi / 2) * deviation, np.maximum(2 * half * noise, 1e-9))
+        least = np.maximum(2 * half * noise, 1e-9)
+        spread = np.maximum(math.sqrt(math.pi / 2) * deviation, least)
         squares, rho = ColumnSquares(model.schema, center[:-1]), self.rho * 2 / self.passes
-        beyond = curator.measure(squares, rho) - 1.5 * curator.noise_scale(squares, rho)
-        least = (1 + np.abs(center[:-1])) * np.sqrt(np.maximum(beyond / share[:-1], 0.0))
-        spread[:-1] = np.maximum(spread[:-1], least)
+        answer, noise = curator.measure(squares, rho), curator.noise_scale(squares, rho)
+        nearly_constant = spread[:-1] < TUNING.constant * least[:-1]
+        variance = np.where(nearly_constant, np.maximum(answer, 0.0) + noise, np.maximum(answer - 1.5 * noise, 0.0))
+        spread[:-1] = np.maximum(spread[:-1], (1 + np.abs(center[:-1])) * np.sqrt(variance / share[:-1]))
         return replace(state, frame=Frame.of_sizes(center, spread), observed=share)
 
 
@@ -149,10 +159,12 @@ class SizeColumns(Step):
 class FindMoments(Step):
     """Second moments of (1, x, y): the columns' correlations, the one best regression and its residual spread.
 
-    Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads.
+    Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads. A column's variance is about 1 there,
+    and less than ``least_variance`` only where its spread is what noise may hide.
     """
 
     reach: float = 1.1
+    least_variance: float = 0.4
 
     def describe(self) -> str:
         return "second moments of columns and response"
@@ -171,6 +183,8 @@ class FindMoments(Step):
         second[:d, :d] /= np.outer(observed, observed) + np.diag(observed - observed**2)  # missing values count as 0
         second[:d, d] /= observed
         second = second - np.outer(mean, mean)
+        own = np.arange(d)
+        second[own, own] = np.maximum(second[own, own], self.least_variance)
         edge = 2 * noise * math.sqrt(d + 1)
         values, vectors = np.linalg.eigh(second[:d, :d])
         values = np.maximum(values, max(edge, 1e-9))
