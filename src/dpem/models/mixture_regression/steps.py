@@ -159,7 +159,7 @@ class SizeColumns(Step):
 class FindMoments(Step):
     """Second moments of (1, x, y): the columns' correlations, the one best regression and its residual spread.
 
-    Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads. A column's variance is about 1 there,
+    Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads. There a column's variance is about 1,
     and less than ``least_variance`` only where its spread is what noise may hide.
     """
 
