@@ -54,16 +54,20 @@ def with_response(xp: Namespace, x: Array, y: Array, columns: Iterable[int]) -> 
 
 def counted(xp: Namespace, columns: Sequence[Any], shares: Array = None) -> Array:
     """How many entries of each column lie in each bin, or their weights; the last bin counts missing ones."""
-    loops = compiled_loops(columns[0].size * len(columns)) if isinstance(columns[0], np.ndarray) else None
-    if loops is not None and shares is None:
-        found = np.zeros((len(columns), BINS + 1))
-        for column, own in zip(columns, found, strict=True):
-            loops.count_bins(np.ascontiguousarray(column, dtype=float), own)
-        return found.ravel()
-    u = xp.stack(columns, axis=1)
+    if not isinstance(columns[0], np.ndarray):
+        place = _places(xp, xp.stack(columns, axis=1))
+        bins = [xp.sum(weighted(xp.astype(place == float(b), xp.float64), shares), axis=0) for b in range(BINS + 1)]
+        return xp.reshape(xp.stack(bins, axis=1), (-1,))
+    loops = compiled_loops(columns[0].size * len(columns)) if shares is None else None
+    if loops is None:
+        return np.concatenate([np.bincount(_places(np, u).astype(np.intp), shares, BINS + 1) for u in columns])
+    counts = np.zeros((len(columns), BINS + 1))
+    for column, row in zip(columns, counts, strict=True):
+        loops.count_bins(np.ascontiguousarray(column, dtype=float), row)
+    return counts.ravel()
+
+
+def _places(xp: Namespace, u: Array) -> Array:
+    """The bin of each entry."""
     place = xp.clip(xp.floor((u + 1.0) * (BINS / 2)), 0.0, BINS - 1.0)
-    place = xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)
-    if isinstance(place, np.ndarray):
-        return np.concatenate([np.bincount(own, shares, BINS + 1) for own in place.T.astype(np.intp)])
-    counts = [xp.sum(weighted(xp.astype(place == float(b), xp.float64), shares), axis=0) for b in range(BINS + 1)]
-    return xp.reshape(xp.stack(counts, axis=1), (-1,))
+    return xp.where(xp.isnan(u), xp.full_like(u, float(BINS)), place)

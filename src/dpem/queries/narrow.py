@@ -29,6 +29,9 @@ __all__ = [
     "zero_nonfinite",
 ]
 
+#: Numbers that a query in memory may compute at a time: arrays of so many stay in a core's second cache.
+CACHE = 2**17
+
 
 @dataclass(frozen=True)
 class NarrowQuery(ABC):
@@ -65,9 +68,13 @@ class NarrowQuery(ABC):
         """The columns of the table that are looked at: a source may leave the others on disk."""
         return self.schema.reads
 
+    @property
+    def numbers_per_row(self) -> int:
+        """How many numbers it computes of a row at a time, if that is more than it reads: see :data:`CACHE`."""
+        return 0
+
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
-        contributions: Array = self.contributions  # with weights, of a query that takes them
-        return contributions(xp, *self.unit_rows(xp, x, y))
+        return self._in_cache(xp, *self.unit_rows(xp, x, y))
 
     def unit_rows(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, ...]:
         """Unit coordinates and responses of rows, and their weights where they have some."""
@@ -88,8 +95,16 @@ class NarrowQuery(ABC):
 
     def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
         """What :meth:`block` returns for the rows that were prepared."""
-        contributions: Array = self.contributions
-        return contributions(xp, *prepared)
+        return self._in_cache(xp, *prepared)
+
+    def _in_cache(self, xp: Namespace, x: Array, *more: Array) -> Array:
+        """The contributions of all rows, in memory of a few rows at a time if many numbers are computed of each."""
+        contributions: Array = self.contributions  # with weights, of a query that takes them
+        length = CACHE // max(1, self.numbers_per_row)
+        if not isinstance(x, np.ndarray) or self.numbers_per_row == 0 or len(x) <= length:
+            return contributions(xp, x, *more)
+        rows = (slice(first, first + length) for first in range(0, len(x), length))
+        return sum(contributions(xp, x[some], *(None if y is None else y[some] for y in more)) for some in rows)
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)

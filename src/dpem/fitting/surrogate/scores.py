@@ -53,6 +53,10 @@ class ScoreQuery(NarrowQuery):
     def bound(self) -> Bound:
         return rounded(Bound.symmetric(l2=self.radius), len(self.whitener))
 
+    @property
+    def numbers_per_row(self) -> int:
+        return len(self.whitener)
+
     def whitened(self, xp: Namespace, x: Array) -> Array:
         return xp.matmul(self.family.scores(xp, self.theta, x), like(xp, self.whitener, x))
 
