@@ -46,11 +46,9 @@ def judged(lead: float, standard_error: float, simpler: str, advice: str) -> Fit
     >>> judged(0.3, 0.05, "one component", "Try fewer components.").better
     True
     """
-    better = lead > NEEDED * standard_error
-    if better:
+    if lead > NEEDED * standard_error:
         return FitCheck(lead, standard_error, True, f"The model describes the rows better than {simpler}", "")
-    verdict = f"The fit check found no improvement over {simpler}"
-    return FitCheck(lead, standard_error, False, verdict, advice)
+    return FitCheck(lead, standard_error, False, f"The fit check found no improvement over {simpler}", advice)
 
 
 @dataclass(frozen=True)

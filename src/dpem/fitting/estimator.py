@@ -111,11 +111,11 @@ class PrivateEstimator(PrivateFit, UnitModel):
         names = tuple(name for name in names if name != self.weights)
         self._columns(names, checked_levels(self.levels), getattr(source, "target_name", None))
 
-    def _preview_plan(self, X: object) -> Plan:
+    def _preview_plan(self, X: object, y: object = None) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
         self._check_arguments()
         weight, probe = self.weights, copy.copy(self)
-        table = self._open(probe, X, None, weight)
+        table = self._open(probe, X, y, weight)
         names = without_weight(probe, table.names, weight)
         return self._planned(table.source.n_rows, self._schema(names, table.levels, table.y_name))
 

@@ -40,7 +40,8 @@ class ImpliedTerms:
         plain_first = sorted(range(len(self.formula.columns)), key=lambda j: not _is_plain(self.formula.columns[j]))
         for j in plain_first:
             names = self._reads(j)
-            if len(names) == 1 and names[0] not in found and self._carries(j):
+            carries = self.formula.columns[j].levels is not None or j in self._inverse
+            if len(names) == 1 and names[0] not in found and carries:
                 found[names[0]] = j
         return found
 
@@ -90,11 +91,6 @@ class ImpliedTerms:
         """How many coordinates a term has."""
         levels = self.formula.columns[j].levels
         return 1 if levels is None else len(levels.values) - 1
-
-    def _carries(self, j: int) -> bool:
-        if self.formula.columns[j].levels is not None:
-            return True
-        return j in self._inverse
 
     @cached_property
     def _inverse(self) -> dict[int, tuple[FloatArray, FloatArray]]:

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -28,14 +28,14 @@ from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.formula import missing_columns
 from dpem.fitting.plan import Plan
 from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
-from dpem.privacy import Budget, Charge, Curator, Price, largest_price
+from dpem.privacy import Curator, Price, largest_price
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables import Source
 from dpem.tables.blocks import is_frame, pieces, response
 from dpem.tables.inputs import frame_of, open_table, source_of
 
 if TYPE_CHECKING:
-    from dpem.privacy import Ledger
+    from dpem.privacy import Budget, Ledger
 
 #: The share of the price that the choice gets; the candidates divide the rest equally.
 CHOICE_SHARE = 0.1
@@ -258,36 +258,15 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         return tags
 
 
-class _Quoted(Exception):
-    """Raised in place of the charge: everything that can refuse the fit has accepted it."""
-
-    def __init__(self, charge: Charge) -> None:
-        super().__init__("quoted")
-        self.charge = charge
-
-
-class _Quote(Budget):
-    """A budget that stops the fit at its charge and reports what would have been charged."""
-
-    def __init__(self) -> None:
-        super().__init__(math.inf, 0.5)
-
-    def charge(self, epsilon: float, delta: float, price: Price, **_: object) -> NoReturn:
-        raise _Quoted(Charge(epsilon, delta, price))
-
-
 def _priced(candidate: PrivateFit, share: float, X: object, y: object) -> PrivateFit:
     """The candidate with the largest ε whose price is within its share. Refusals of its fit are raised here."""
     for gaussian in (False, True):
         candidate.set_params(epsilon=Price(share, gaussian).epsilon(candidate.delta))
-        trial = clone(candidate).set_params(budget=_Quote())
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the fit issues the same warnings
-                trial.fit(X) if y is None else trial.fit(X, y)
-        except _Quoted as quoted:
-            if quoted.charge.price.rho <= share * (1 + 1e-9):
-                return candidate
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the fit issues the same warnings
+            plan = candidate._preview_plan(X, y)
+        if plan.price.rho <= share * (1 + 1e-9):
+            return candidate
     raise ArgumentError("estimator", "must cost no more than its epsilon and delta allow.")
 
 

@@ -132,9 +132,9 @@ class PrivateEM(PlannedEM, FittedModel):
             raise ArgumentError("start", reason)
         return source, plan
 
-    def _preview_plan(self, X: object) -> Plan:
+    def _preview_plan(self, X: object, y: object = None) -> Plan:
         """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
-        return self._opened(copy.copy(self), X, None)[1]
+        return self._opened(copy.copy(self), X, y if self._needs_y else None)[1]
 
     def _charged_plan(self) -> Plan:
         """The plan before σ was estimated, which the same arguments give again."""
