@@ -127,9 +127,9 @@ def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
 
 def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
     """The fingerprint of ``scaler``, or the one in the file that the model was loaded from."""
-    known: str | None = getattr(model, "scaler_", None)
+    earlier: str | None = getattr(model, "scaler_", None)
     if scaler is None:
-        return known
+        return earlier
     if not getattr(model, "_takes_scaler", False) or not hasattr(scaler, "inverse_transform"):
         raise ValueError("scaler must be the DPStandardScaler whose output the model was fitted to, or None.")
     check_is_fitted(scaler)
@@ -138,7 +138,7 @@ def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | No
     if model.n_features_in_ != scaler.n_features_in_ or renamed:
         raise ValueError("scaler must be fitted to the columns that the model was fitted to.")
     new = fingerprint(scaler)
-    if known not in (None, new):
+    if earlier not in (None, new):
         raise ValueError("scaler must be the one that the model was fitted with; the model's file names another.")
     return new
 

@@ -14,8 +14,8 @@ from dpem.query import Array, Bound, Namespace
 
 #: The check's share of ρ.
 CHECK_SHARE = 0.05
-#: Each row's lead in log-density is clamped to ±CLAMP: the smallest value at which a true simpler model is never behind
-#: on average (:class:`LogRatio`).
+#: Each row's lead in log-density is clamped to ±CLAMP: the smallest value at which a wrong model never
+#: leads a true simpler one on average (:class:`LogRatio`).
 CLAMP = 1.0
 #: Standard errors that a lead must exceed to count: a one-sided test at 5 %.
 NEEDED = 1.645
@@ -81,8 +81,8 @@ class LogRatio(NarrowQuery):
         return rounded(Bound(linf=2 * B, l2=2 * B, size_linf=B, size_l2=B * 2**0.5), 2)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        ahead = self.model.log_density(xp, self.fitted, x, y) - self.model.log_density(xp, self.simpler, x, y)
-        t = xp.clip(zero_nonfinite(xp, ahead), -self.most, self.most)
+        log_ratio = self.model.log_density(xp, self.fitted, x, y) - self.model.log_density(xp, self.simpler, x, y)
+        t = xp.clip(zero_nonfinite(xp, log_ratio), -self.most, self.most)
         return xp.stack([xp.sum(weighted(t, shares)), xp.sum(weighted(t * t, shares)) / self.most])
 
 

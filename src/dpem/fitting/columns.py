@@ -36,4 +36,4 @@ class Columns:
     def digests(self) -> dict[str, str]:
         """The beginning of the digest of each column's bounds or levels, by which a ledger notices another table."""
         bounds = {name: digest({"bounds": list(pair)})[:8] for name, pair in self.bounds.items()}
-        return bounds | {name: digest({"levels": list(own.labels)})[:8] for name, own in self.levels.items()}
+        return bounds | {name: digest({"levels": list(column.labels)})[:8] for name, column in self.levels.items()}

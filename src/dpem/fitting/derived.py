@@ -144,9 +144,9 @@ def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator
         names = X.names
     else:
         names = getattr(X, "feature_names", None)
-    lacking = [] if names is None else [name for name in formula.covariates if name not in names]
-    if lacking:
-        raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, lacking))}.")
+    missing = [] if names is None else [name for name in formula.covariates if name not in names]
+    if missing:
+        raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, missing))}.")
     if is_frame(X):
         X = X.only(formula.covariates)
     elif names is not None and list(names) != list(formula.covariates):

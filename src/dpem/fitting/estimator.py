@@ -261,8 +261,10 @@ class PrivateEstimator(PrivateFit, UnitModel):
         if (formula := self._compiled()) is not None:
             limits = self._response_limits(formula.response) if self._needs_y else None
             return Columns(tuple(names), levels, formula.column_bounds, y_name, limits)
-        if "bounds" not in self._get_param_names() and (lacking := [name for name in names if name not in levels]):
-            raise ArgumentError("levels", f"must name every column, but lack {listed(lacking)}.")
+        if "bounds" not in self._get_param_names() and (
+            without_levels := [name for name in names if name not in levels]
+        ):
+            raise ArgumentError("levels", f"must name every column, but lack {listed(without_levels)}.")
         declared = self.bounds
         if plan and declared is None:
             declared = (-1.0, 1.0)  # a plan is made in unit coordinates, whatever the bounds are

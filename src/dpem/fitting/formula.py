@@ -88,7 +88,9 @@ class CompiledFormula:
     def terms(self) -> str:
         """The terms with their bounds or levels, in words."""
         numeric = [f"{name} from {low:g} to {high:g}" for name, (low, high) in self.column_bounds.items()]
-        return "; ".join((*numeric, *(f"{name}: {', '.join(own.labels)}" for name, own in self.column_levels.items())))
+        return "; ".join(
+            (*numeric, *(f"{name}: {', '.join(levels.labels)}" for name, levels in self.column_levels.items()))
+        )
 
     def response_bounds(self) -> Pair:
         """The bounds of the response, which follow from those of its columns."""
@@ -108,15 +110,15 @@ class CompiledFormula:
 
     def clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Array]:
         """Columns by name within their bounds; an entry that is not finite, or no declared level, is missing."""
-        found = {}
+        columns = {}
         for j, name in enumerate(names):
-            own = raw[:, j]
-            allowed = xp.isfinite(own)
+            entries = raw[:, j]
+            allowed = xp.isfinite(entries)
             if name in self.levels:
-                allowed = xp.any(xp.stack([own == value for value in self.levels[name].values]), axis=0)
-            own = xp.where(allowed, own, xp.full_like(own, xp.nan))
-            found[name] = xp.clip(own, *self.bounds[name]) if name in self.bounds else own
-        return found
+                allowed = xp.any(xp.stack([entries == value for value in self.levels[name].values]), axis=0)
+            entries = xp.where(allowed, entries, xp.full_like(entries, xp.nan))
+            columns[name] = xp.clip(entries, *self.bounds[name]) if name in self.bounds else entries
+        return columns
 
     def column(self, xp: Namespace, column: Derived, known: Mapping[str, Array]) -> Array:
         """A derived column of raw ones by name."""
@@ -138,9 +140,9 @@ class CompiledFormula:
     ) -> Array:
         """The number of each row's level, by its label, else 0; NaN where the entry is missing."""
         (name,) = columns_of(expression)
-        row, own = known[name], self.levels[name]
+        row, levels = known[name], self.levels[name]
         out = xp.where(xp.isnan(row), row, xp.zeros_like(row))
-        for code, label in zip(own.values, own.labels, strict=True):
+        for code, label in zip(levels.values, levels.labels, strict=True):
             out = xp.where(row == code, xp.full_like(row, numbers.get(label, 0.0)), out)
         return out
 
@@ -150,23 +152,25 @@ def compiled(
 ) -> CompiledFormula:
     """The formula over columns with these bounds and levels, or a refusal. ``offset`` says whether there may be one."""
     left, right = sides(text, needs_y)
-    raw, known = columns_read(left, right), checked_levels(levels)
+    raw, declared_levels = columns_read(left, right), checked_levels(levels)
     declared = read_bounds(bounds) if isinstance(bounds, str) else bounds
-    limits: dict[str, Pair] = {}
+    column_limits: dict[str, Pair] = {}
     for column in raw:
         pair = matching(declared, column) if isinstance(declared, Mapping) else declared
-        if column not in known and pair is not None:
-            limits[column] = checked_pair("bounds", pair, f"of {column!r} ")
+        if column not in declared_levels and pair is not None:
+            column_limits[column] = checked_pair("bounds", pair, f"of {column!r} ")
     if left is not None and y_bounds is not None and isinstance(parsed(left), ast.Name):
-        limits[columns_of(left)[0]] = checked_pair("y_bounds", y_bounds)
+        column_limits[columns_of(left)[0]] = checked_pair("y_bounds", y_bounds)
     offsets = [factor for term in right for factor in term if factor.startswith("offset(")]
     if offsets and not offset:
         raise refusal("cannot have offset(…) in this model: only logistic and Poisson regression have one.")
     if len(offsets) > 1 or any(len(term) > 1 for term in right if offsets and offsets[0] in term):
         raise refusal("must have one offset(…), and no interaction with it.")
     covered: dict[frozenset[str], set[frozenset[str]]] = {frozenset(): {frozenset()}}
-    columns = tuple(column for term in right for column in _derived(term, covered, Intervals(limits, known)))
-    return CompiledFormula(text, raw, limits, known, columns, left)
+    columns = tuple(
+        column for term in right for column in _derived(term, covered, Intervals(column_limits, declared_levels))
+    )
+    return CompiledFormula(text, raw, column_limits, declared_levels, columns, left)
 
 
 def _factor(expression: str, levels: Mapping[str, Levels]) -> str | None:
@@ -180,13 +184,13 @@ def _factor(expression: str, levels: Mapping[str, Levels]) -> str | None:
     return inner.id if called or (inner is node and inner.id in levels) else None
 
 
-def _baseline(expression: str, own: Levels) -> Levels:
+def _baseline(expression: str, levels: Levels) -> Levels:
     """The levels, that of C(x, Treatment("level")) first."""
-    labels = list(own.labels)
+    labels = list(levels.labels)
     node = parsed(expression)
     if isinstance(node, ast.Call) and (len(node.args) > 1 or node.keywords):
-        found = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
-        label = str(found[0]) if len(found) == 1 else None
+        constants = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+        label = str(constants[0]) if len(constants) == 1 else None
         if label not in labels:
             raise refusal(f": {expression!r} must name a declared level, as in C(x, Treatment('{labels[0]}')).")
         labels = [label, *(other for other in labels if other != label)]
@@ -199,18 +203,18 @@ def _derived(
     """The columns of a term. ``covered`` are the sets of factors, by the numeric columns beside them, whose effects
     the columns so far can express: a term has the columns that it adds to them, as patsy and R code factors.
     """
-    factors = {name: own for own in term if (name := _key(own, domain.levels)) is not None}
-    numeric = [own for own in term if own not in factors.values()]
-    known = covered.setdefault(frozenset(numeric), set())
-    subsets = [frozenset(own) for k in range(len(factors) + 1) for own in combinations(factors, k)]
-    parts = [frozenset((name, False) for name in own) for own in subsets if own not in known]
-    known.update(subsets)
+    factors = {name: piece for piece in term if (name := _key(piece, domain.levels)) is not None}
+    numeric = [piece for piece in term if piece not in factors.values()]
+    expressed = covered.setdefault(frozenset(numeric), set())
+    subsets = [frozenset(subset) for k in range(len(factors) + 1) for subset in combinations(factors, k)]
+    parts = [frozenset((name, False) for name in subset) for subset in subsets if subset not in expressed]
+    expressed.update(subsets)
     if not parts:
         raise refusal(f"must name each term once: {':'.join(term)!r} adds nothing to the terms before it.")
-    for part in _merged(parts):
-        full = dict(part)
-        inside = [own for own in term if own in numeric or _key(own, domain.levels) in full]
-        yield from _products(inside, {factors[name] for name in full if full[name]}, domain)
+    for coding in _merged(parts):
+        full = dict(coding)
+        pieces = [piece for piece in term if piece in numeric or _key(piece, domain.levels) in full]
+        yield from _products(pieces, {factors[name] for name in full if full[name]}, domain)
 
 
 def _key(expression: str, levels: Mapping[str, Levels]) -> str | None:
@@ -228,8 +232,8 @@ def _merged(parts: list[frozenset[tuple[str, bool]]]) -> list[frozenset[tuple[st
     for short, long in combinations(parts, 2):
         more = [name for name, full in long - short if not full]
         if len(long) == len(short) + 1 and short < long and more:
-            whole = short | {(more[0], True)}
-            return _merged([whole if part is long else part for part in parts if part is not short])
+            combined = short | {(more[0], True)}
+            return _merged([combined if part is long else part for part in parts if part is not short])
     return parts
 
 
@@ -239,31 +243,35 @@ def _products(term: Sequence[str], full: set[str], domain: Intervals) -> Iterato
         yield Derived(term[0].strip("`"), (Piece(term[0]),), levels=_baseline(term[0], domain.levels[name]))
         return
     choices: list[list[tuple[str, Piece, Interval]]] = []
-    for own in term:
-        name = _factor(own, domain.levels)
+    for expression in term:
+        name = _factor(expression, domain.levels)
         if name is None:
-            several = expansion(own, domain)
-            names = [own] if several is None else [f"{own}[{i + 1}]" for i in range(several.parts)]
-            ends = (interval(own, domain.bounds, i, domain.levels) for i in range(len(names)))
-            choices.append([(n, Piece(own, i), Interval(*e)) for i, (n, e) in enumerate(zip(names, ends, strict=True))])
-            if own in full:
-                choices[-1].insert(0, (f"{own}=False", Piece(own, 0, "False"), Interval(0.0, 1.0)))
+            columns = expansion(expression, domain)
+            names = [expression] if columns is None else [f"{expression}[{i + 1}]" for i in range(columns.parts)]
+            ends = (interval(expression, domain.bounds, i, domain.levels) for i in range(len(names)))
+            choices.append(
+                [(n, Piece(expression, i), Interval(*e)) for i, (n, e) in enumerate(zip(names, ends, strict=True))]
+            )
+            if expression in full:
+                choices[-1].insert(0, (f"{expression}=False", Piece(expression, 0, "False"), Interval(0.0, 1.0)))
         else:
-            labels = _baseline(own, domain.levels[name]).labels[own not in full :]
-            choices.append([(f"{own}={label}", Piece(own, 0, label), Interval(0.0, 1.0)) for label in labels])
+            labels = _baseline(expression, domain.levels[name]).labels[expression not in full :]
+            choices.append(
+                [(f"{expression}={label}", Piece(expression, 0, label), Interval(0.0, 1.0)) for label in labels]
+            )
     for combination in product(*choices):
-        whole = Interval(1.0, 1.0)
-        for _, _, each in combination:
-            whole = whole * each
+        bounds = Interval(1.0, 1.0)
+        for _, _, factor_bounds in combination:
+            bounds = bounds * factor_bounds
         name = ":".join(part.strip("`") for part, _, _ in combination)
-        if not whole.low < whole.high:
+        if not bounds.low < bounds.high:
             raise refusal(f": {name!r} is the same in every row.")
-        limits = checked_pair("formula", (whole.low, whole.high), f"has the term {name!r}, whose bounds ")
+        limits = checked_pair("formula", (bounds.low, bounds.high), f"has the term {name!r}, whose bounds ")
         yield Derived(name, tuple(piece for _, piece, _ in combination), bounds=limits)
 
 
-def missing_columns(formula: CompiledFormula, known: Sequence[str]) -> None:
+def missing_columns(formula: CompiledFormula, names: Sequence[str]) -> None:
     """Refuse a table that lacks columns of the formula."""
-    lacking = [name for name in formula.raw if name not in known]
-    if lacking:
-        raise ValueError(f"the formula needs {listed(lacking)}, which the table lacks.")
+    missing = [name for name in formula.raw if name not in names]
+    if missing:
+        raise ValueError(f"the formula needs {listed(missing)}, which the table lacks.")

@@ -71,22 +71,22 @@ def expansion(text: str, domain: Intervals) -> Polynomial | Spline | None:
         raise refusal(f": {ast.unparse(node)!r} must begin with its column, as in {called(node)}(x, …).")
     ends, shown = walk(node.args[0], domain), ast.unparse(node)
     if called(node) == "poly":
-        known = _options(node, ("degree", "raw"))
-        degree = known.get("degree", 1)
-        if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(known) <= {"degree", "raw"}:
+        options = _options(node, ("degree", "raw"))
+        degree = options.get("degree", 1)
+        if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(options) <= {"degree", "raw"}:
             raise refusal(f": {shown!r} must be poly(x, degree) with a degree from 1 to 9.")
-        return Polynomial(node.args[0], ends, degree, bool(known.get("raw", False)))
-    known = _options(node, ("df", "knots", "degree", "include_intercept"))
-    given, degree = known.get("knots"), known.get("degree", 3)
-    knots = sorted(given) if isinstance(given, list) and all(type(k) in (int, float) for k in given) else []
+        return Polynomial(node.args[0], ends, degree, bool(options.get("raw", False)))
+    options = _options(node, ("df", "knots", "degree", "include_intercept"))
+    listed, degree = options.get("knots"), options.get("degree", 3)
+    knots = sorted(listed) if isinstance(listed, list) and all(type(k) in (int, float) for k in listed) else []
     example = f"give public ones inside the bounds, as in bs(x, knots=[{(ends.low + ends.high) / 2:g}])"
     if not knots or not all(ends.low < k < ends.high for k in knots):
         raise refusal(f": {shown!r} would place knots by the rows: {example}.")
-    if not set(known) <= {"knots", "degree", "include_intercept"} or degree not in range(1, 6):
+    if not set(options) <= {"knots", "degree", "include_intercept"} or degree not in range(1, 6):
         raise refusal(f": {shown!r} takes knots, a degree from 1 to 5 and include_intercept, and nothing else.")
-    whole = np.array([ends.low] * (degree + 1) + knots + [ends.high] * (degree + 1), dtype=float)
-    places = range(int(not known.get("include_intercept", False)), len(knots) + degree + 1)
-    bases = (BSpline.basis_element(whole[place : place + degree + 2], extrapolate=False) for place in places)
+    extended = np.array([ends.low] * (degree + 1) + knots + [ends.high] * (degree + 1), dtype=float)
+    places = range(int(not options.get("include_intercept", False)), len(knots) + degree + 1)
+    bases = (BSpline.basis_element(extended[place : place + degree + 2], extrapolate=False) for place in places)
     return Spline(node.args[0], ends, tuple(bases))
 
 
@@ -102,10 +102,10 @@ def _constant(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and called(node) == "c":
         node = ast.List(node.args)
     try:
-        found = ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except ValueError:
         return None
-    return list(found) if isinstance(found, tuple) else found
+    return list(value) if isinstance(value, tuple) else value
 
 
 def interval(text: str, bounds: Mapping[str, Pair], part: int = 0, levels: Mapping[str, Levels] | None = None) -> Pair:
@@ -115,16 +115,16 @@ def interval(text: str, bounds: Mapping[str, Pair], part: int = 0, levels: Mappi
     ((0.0, 4.0), (-6.0, 3.0))
     """
     domain = Intervals(bounds, levels or {})
-    several = expansion(text, domain)
-    whole = walk(parsed(text), domain) if several is None else several.interval(part)
-    if not max(abs(whole.low), abs(whole.high)) <= LARGEST:
+    columns = expansion(text, domain)
+    ends = walk(parsed(text), domain) if columns is None else columns.interval(part)
+    if not max(abs(ends.low), abs(ends.high)) <= LARGEST:
         raise refusal(f": {text!r} is not bounded over the bounds of its columns.")
-    return whole.low, whole.high
+    return ends.low, ends.high
 
 
 def values(text: str, domain: Arrays, part: int = 0) -> Array:
     """The expression's value in each row of clamped columns; NaN where one of them is missing."""
-    node, several = plain(parsed(text)), expansion(text, Intervals(domain.bounds, domain.levels))
+    node, columns = plain(parsed(text)), expansion(text, Intervals(domain.bounds, domain.levels))
     if isinstance(node, ast.Name):
         return domain.columns[node.id]
-    return walk(node, domain) if several is None else several.values(walk(several.inner, domain), part)
+    return walk(node, domain) if columns is None else columns.values(walk(columns.inner, domain), part)

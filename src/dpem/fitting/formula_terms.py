@@ -78,17 +78,17 @@ def parsed(text: str) -> ast.expr:
 
 def columns_of(text: str) -> list[str]:
     """The raw columns of an expression, in order."""
-    found: list[str] = []
+    names: list[str] = []
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Name):
-            found.append(node.id)
+            names.append(node.id)
         children = (*node.args, *node.keywords) if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
         for child in children:
             visit(child)
 
     visit(plain(parsed(text)))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def plain(node: ast.expr) -> ast.expr:
@@ -176,7 +176,7 @@ class Intervals:
 
     def column(self, name: str) -> Any:
         if name in self.levels:
-            return Interval(0.0, 1.0)  # of which a comparison takes nothing
+            return Interval(0.0, 1.0)  # comparisons do not use it
         if name not in self.bounds:
             raise ArgumentError("bounds", f"must have an entry {name!r}, a column of the formula.")
         return Interval(*self.bounds[name])

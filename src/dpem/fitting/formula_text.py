@@ -26,7 +26,7 @@ def sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
     from formulaic.errors import FormulaicError
 
     try:
-        whole: Any = Formula(_OTHERWISE.sub(_as_here, text))
+        formula: Any = Formula(_OTHERWISE.sub(_as_here, text))
     except (FormulaicError, SyntaxError):
         reserved = next(filter(keyword.iskeyword, re.findall(r"\w+", text)), None)
         advice = (
@@ -35,8 +35,8 @@ def sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
             else "It must look like 'y ~ x + C(g)' with columns named and comparisons inside I( ), as in I(x > 3)."
         )
         raise refusal(f"is not valid: {text!r}. {advice}") from None
-    ends = getattr(whole, "rhs", whole)
-    left = [_expression(factor) for term in getattr(whole, "lhs", ()) for factor in term.factors]
+    ends = getattr(formula, "rhs", formula)
+    left = [_expression(factor) for term in getattr(formula, "lhs", ()) for factor in term.factors]
     if not hasattr(ends, "__iter__") or any(not hasattr(term, "factors") for term in ends):
         raise refusal("must have one right side, without '|'.")
     if needs_y and len(left) != 1:
@@ -54,18 +54,18 @@ def sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
     return (left[0] if needs_y else None), terms
 
 
-def _as_here(found: re.Match[str]) -> str:
+def _as_here(match: re.Match[str]) -> str:
     """What R or patsy writes, as it is written here."""
-    if found[2] is not None:
-        return f"`{found[2]}`"
-    return {"^": "**", "factor(": "C(", "as.factor(": "C(", "TRUE": "True", "FALSE": "False"}.get(found[0], found[0])
+    if match[2] is not None:
+        return f"`{match[2]}`"
+    return {"^": "**", "factor(": "C(", "as.factor(": "C(", "TRUE": "True", "FALSE": "False"}.get(match[0], match[0])
 
 
 def _expression(factor: Any) -> str:
     """A factor of formulaic as an expression; a column whose name is no word stands between backquotes."""
-    found = str(factor.expr)
-    is_word = found.isidentifier() and not keyword.iskeyword(found)
-    return found if factor.eval_method.value != "lookup" or is_word else f"`{found}`"
+    text = str(factor.expr)
+    is_word = text.isidentifier() and not keyword.iskeyword(text)
+    return text if factor.eval_method.value != "lookup" or is_word else f"`{text}`"
 
 
 def raw_columns(text: Any, *, needs_y: bool) -> tuple[str, ...]:

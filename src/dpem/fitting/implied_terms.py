@@ -36,14 +36,14 @@ class ImpliedTerms:
     @cached_property
     def carriers(self) -> Mapping[str, int]:
         """The place of the term that carries each raw column; raw columns that no term carries are left out."""
-        found: dict[str, int] = {}
+        carriers: dict[str, int] = {}
         plain_first = sorted(range(len(self.formula.columns)), key=lambda j: not _is_plain(self.formula.columns[j]))
         for j in plain_first:
             names = self._reads(j)
             carries = self.formula.columns[j].levels is not None or j in self._inverse
-            if len(names) == 1 and names[0] not in found and carries:
-                found[names[0]] = j
-        return found
+            if len(names) == 1 and names[0] not in carriers and carries:
+                carriers[names[0]] = j
+        return carriers
 
     def with_carriers(self) -> CompiledFormula:
         """The formula with the raw columns that several terms read and none carries, such as that of a spline."""
@@ -67,16 +67,18 @@ class ImpliedTerms:
         raw = np.zeros((len(u), len(self.formula.covariates)))
         for place, name in enumerate(self.formula.covariates):
             j = self.carriers.get(name, -1)
-            own = np.flatnonzero(schema.column == j)
-            if j < 0 or not len(own):
+            coordinates = np.flatnonzero(schema.column == j)
+            if j < 0 or not len(coordinates):
                 raw[:, place] = np.mean(self.formula.bounds.get(name, (0.0, 0.0)))
             elif name in self.formula.levels:
                 values = self._level_values(j, name)
-                on = u[:, own] > 0
-                raw[:, place] = np.where(on.any(axis=1), values[schema.level[own[on.argmax(axis=1)]]], values[0])
+                is_level = u[:, coordinates] > 0
+                levels = schema.level[coordinates[is_level.argmax(axis=1)]]
+                raw[:, place] = np.where(is_level.any(axis=1), values[levels], values[0])
             else:
                 at, value = self._inverse[j]
-                raw[:, place] = np.interp(schema.middle[own[0]] + schema.half[own[0]] * u[:, own[0]], at, value)
+                first = coordinates[0]
+                raw[:, place] = np.interp(schema.middle[first] + schema.half[first] * u[:, first], at, value)
         with np.errstate(all="ignore"):
             terms = self.formula.design(numpy_api, raw)[:, schema.column]
         there = np.clip((terms - schema.middle) / schema.half, -1.0, 1.0)
@@ -95,7 +97,7 @@ class ImpliedTerms:
     @cached_property
     def _inverse(self) -> dict[int, tuple[FloatArray, FloatArray]]:
         """Of terms that are strictly monotone in one raw column: their values, increasing, and those of the column."""
-        found = {}
+        inverses = {}
         for j, column in enumerate(self.formula.columns):
             names = self._reads(j)
             if column.levels is not None or len(names) != 1 or names[0] in self.formula.levels:
@@ -104,17 +106,17 @@ class ImpliedTerms:
             term = np.asarray(self.formula.column(numpy_api, column, {names[0]: grid}))
             steps = np.diff(term)
             if (steps > 0).all():
-                found[j] = term, grid
+                inverses[j] = term, grid
             elif (steps < 0).all():
-                found[j] = term[::-1], grid[::-1]
-        return found
+                inverses[j] = term[::-1], grid[::-1]
+        return inverses
 
     def _level_values(self, j: int, name: str) -> FloatArray:
         """The raw numbers of a factor's levels in the order of the term, whose baseline comes first."""
-        levels, own = self.formula.levels[name], self.formula.columns[j].levels
-        assert own is not None
+        levels, ordered = self.formula.levels[name], self.formula.columns[j].levels
+        assert ordered is not None
         numbers = dict(zip(levels.labels, levels.values, strict=True))
-        return np.array([numbers[label] for label in own.labels])
+        return np.array([numbers[label] for label in ordered.labels])
 
 
 def _is_plain(column: Derived) -> bool:

@@ -248,7 +248,7 @@ def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, W
         raise ValueError("the two fits share no coefficient.")
     places = [[names.index(name) for name in shared] for names, _, _ in parts]
     effect = parts[0][1][places[0]] - parts[1][1][places[1]]
-    covariances = [own[2][np.ix_(place, place)] for own, place in zip(parts, places, strict=True)]
+    covariances = [part[2][np.ix_(place, place)] for part, place in zip(parts, places, strict=True)]
     joint = covariances[0] + covariances[1]
     if same_rows:  # Var(a − b) ≤ 2·(Var a + Var b), whatever their correlation
         joint = 2 * joint

@@ -30,8 +30,8 @@ from dpem.tables.blocks import numpy_api
 MOST_ROWS = 20_000
 #: Rows that are summed at a time, so that they fit into a core's cache.
 PIECE = 4096
-#: Rows whose two likeliest components differ by less than NEAR in log-odds are all used; of the others one in THIN.
-NEAR, THIN = 4.0, 8
+#: Rows whose two most probable components differ by less than BOUNDARY in log-odds are all used; of the others one in THIN.
+BOUNDARY, THIN = 4.0, 8
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -152,15 +152,15 @@ def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
     array of rows × components.
     """
     largest_two = np.partition(log_weights, -2, axis=1)[:, -2:]
-    near = largest_two[:, 1] - largest_two[:, 0] < NEAR
-    near_rows, far_rows = np.flatnonzero(near), np.flatnonzero(~near)[::THIN]
-    far_weight = float(np.sum(~near)) / max(len(far_rows), 1)
-    weights = np.concatenate([np.ones(len(near_rows)), np.full(len(far_rows), far_weight)])
-    return np.concatenate([near_rows, far_rows]), weights / len(near)
+    at_boundary = largest_two[:, 1] - largest_two[:, 0] < BOUNDARY
+    boundary_rows, other_rows = np.flatnonzero(at_boundary), np.flatnonzero(~at_boundary)[::THIN]
+    other_weight = float(np.sum(~at_boundary)) / max(len(other_rows), 1)
+    weights = np.concatenate([np.ones(len(boundary_rows)), np.full(len(other_rows), other_weight)])
+    return np.concatenate([boundary_rows, other_rows]), weights / len(at_boundary)
 
 
 def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
-    """The share of rows whose likeliest component changes between two arrays of log-weights, rows × components.
+    """The share of rows whose most probable component changes between two arrays of log-weights, rows × components.
 
     >>> rows = np.array([[0.0, -0.1], [0.0, -5.0]])
     >>> moved(rows, rows - [0.3, 0.0], np.array([0.5, 0.5]))

@@ -85,13 +85,13 @@ class CandidateScores:
         return total
 
     def _contributions(self, rows: FloatArray, y: FloatArray | None) -> FloatArray:
-        """One row for each record, one column for each candidate. A response that is not finite says nothing."""
-        odd = np.zeros(len(rows), dtype=bool) if y is None else ~np.isfinite(y)
-        known = None if y is None else np.where(odd, 0.0, y)
-        logs = np.column_stack([density(rows, known) for density in self.densities])
-        logs[odd] = np.nan
-        ahead = logs - (logsumexp(logs, axis=1, keepdims=True) - math.log(logs.shape[1]))
-        return np.clip(np.nan_to_num(ahead, nan=0.0), -self.most, self.most)
+        """One row for each record, one column for each candidate. Rows without a response count 0."""
+        missing = np.zeros(len(rows), dtype=bool) if y is None else ~np.isfinite(y)
+        responses = None if y is None else np.where(missing, 0.0, y)
+        logs = np.column_stack([density(rows, responses) for density in self.densities])
+        logs[missing] = np.nan
+        excess = logs - (logsumexp(logs, axis=1, keepdims=True) - math.log(logs.shape[1]))
+        return np.clip(np.nan_to_num(excess, nan=0.0), -self.most, self.most)
 
 
 class DPGridSearch(MetaEstimatorMixin, PrivateFit):

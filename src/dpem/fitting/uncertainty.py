@@ -204,13 +204,13 @@ def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArr
         from formulaic.utils.constraints import LinearConstraints
 
         try:
-            found = LinearConstraints.from_spec(*_in_words(hypotheses, names))
+            constraints = LinearConstraints.from_spec(*_in_words(hypotheses, names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
             raise ArgumentError(
                 "hypotheses",
                 f"must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; got {hypotheses!r}.",
             ) from None
-        matrix, values = np.atleast_2d(found.constraint_matrix), np.ravel(found.constraint_values)
+        matrix, values = np.atleast_2d(constraints.constraint_matrix), np.ravel(constraints.constraint_values)
         labels = [part.strip() for part in hypotheses.split(",")]
         return matrix, values, tuple(labels if len(labels) == len(matrix) else map(str, range(len(matrix))))
     matrix = np.atleast_2d(np.asarray(hypotheses, dtype=float))
@@ -253,6 +253,6 @@ def _belongs(name: str, term: str) -> bool:
     """Whether a coefficient is one of a factor's levels, of a term's columns or of an interaction's."""
     parts, wanted = name.split(":"), term.split(":")
     return len(parts) == len(wanted) and all(
-        part == own or part.startswith((f"{own}=", f"{own}[", f"C({own})="))
-        for part, own in zip(parts, wanted, strict=True)
+        part == wanted_part or part.startswith((f"{wanted_part}=", f"{wanted_part}[", f"C({wanted_part})="))
+        for part, wanted_part in zip(parts, wanted, strict=True)
     )

@@ -37,11 +37,11 @@ class Price:
         return Price(self.rho + other.rho, self.gaussian and other.gaussian)
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ that is known to hold for this price at ε."""
+        """The smallest δ that the conversion gives for this price at ε."""
         return gaussian_delta(math.sqrt(2 * self.rho), epsilon) if self.gaussian else zcdp_delta(self.rho, epsilon)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε that is known to hold for this price at δ."""
+        """The smallest ε that the conversion gives for this price at δ."""
         if self.rho == 0:
             return 0.0
         if not math.isfinite(self.rho):

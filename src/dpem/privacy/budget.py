@@ -127,7 +127,7 @@ class Total:
         return _zcdp(charges).delta(self.epsilon) <= self.delta
 
     def spent(self, charges: Sequence[Charge]) -> float:
-        """The smallest ε known to cover the charges, at the total's δ."""
+        """The smallest ε that covers the charges, at the total's δ."""
         if not charges:
             return 0.0
         spent = _zcdp(charges).epsilon(self.delta)
@@ -283,7 +283,7 @@ class Budget:
 
     @property
     def spent_epsilon(self) -> float:
-        """The smallest ε known to cover everything charged so far, at the budget's δ."""
+        """The smallest ε that covers everything charged so far, at the budget's δ."""
         with self._lock:
             return self._total.spent(self._charges)
 

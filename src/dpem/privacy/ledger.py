@@ -144,9 +144,9 @@ class Ledger:
         with self._store.writing("", make=True) as connection:
             names = _names(connection)
             if name in names:
-                known = self._entries(connection, name).total
+                total = self._entries(connection, name).total
                 raise LedgerError(
-                    f"dataset {name!r} is open already, with epsilon={known.epsilon:g} and delta={known.delta:g}: "
+                    f"dataset {name!r} is open already, with epsilon={total.epsilon:g} and delta={total.delta:g}: "
                     "a total is set once."
                 )
             body = {**asdict(total), "version": __version__, "time": now()}
