@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
 
 class PredictedFit(NamedTuple):
-    """The prediction of a fit, made before it is charged. ``advice`` says what would make an infeasible fit feasible."""
+    """The prediction of a fit, made before its charge. ``advice`` says what would make an infeasible fit feasible."""
 
     prediction: Prediction | None = None
     remarks: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from dpem.tables.blocks import numpy_api
 MOST_ROWS = 20_000
 #: Rows that are summed at a time, so that they fit into a core's cache.
 PIECE = 4096
-#: Rows whose two most probable components differ by less than BOUNDARY in log-odds are all used; of the others one in THIN.
+#: Rows whose two most probable components differ by less than BOUNDARY in log-odds are used, and one in THIN others.
 BOUNDARY, THIN = 4.0, 8
 
 
