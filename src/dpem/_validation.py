@@ -79,9 +79,10 @@ def privacy_parameters(epsilon: object, delta: object) -> tuple[float, float]:
         raise ArgumentError(
             "epsilon", "and ", Argument("delta"), " must both be given: a privacy guarantee has no default."
         )
-    if not is_number(epsilon) or math.isnan(epsilon) or epsilon <= 0:
+    if not is_number(epsilon) or not (0 < epsilon <= LARGEST or epsilon == math.inf):
         raise ArgumentError(
-            "epsilon", f"must be a positive number (inf for the non-private reference), got {shown(epsilon)}."
+            "epsilon",
+            f"must be a positive number up to {LARGEST:g}, or inf for the non-private reference, got {shown(epsilon)}.",
         )
     if not is_number(delta) or not 0 < delta < 1:
         raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {shown(delta)}.")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from small_models import DPMeans
 
-from dpem import Budget, DPLinearRegression
+from dpem import ArgumentError, Budget, DPLinearRegression
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.plan import Plan
 
@@ -112,3 +112,13 @@ def test_bounds_from_files_and_patterns(tmp_path, people):
     for kind in ("json", "csv"):
         fitted = DPMeans(**{**GIVEN, "bounds": tmp_path / f"b.{kind}", "random_state": 0}).fit(people)
         assert np.allclose(fitted.schema_.middle, [50, 2])
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, 1e13, 1e300, "1", True])
+def test_an_epsilon_without_a_guarantee_is_refused_before_the_charge(epsilon):
+    """Beyond 1e12 floats do not hold the price, and (epsilon, delta) says nothing."""
+    budget = Budget(math.inf, 0.5)
+    model = DPLinearRegression(epsilon=epsilon, delta=1e-6, bounds=(0, 1), y_bounds=(0, 1), budget=budget)
+    with pytest.raises(ArgumentError, match="epsilon must be a positive number up to"):
+        model.fit(np.zeros((50, 1)), np.zeros(50))
+    assert budget.n_charges == 0
