@@ -129,7 +129,8 @@ def _write_predictions(
             rows = ArraySource(chunk.X)
             rows.text_levels = getattr(source, "text_levels", {})
             found = _predictions(model, rows, chunk.y if with_response else None)
-            predictions = pa.table({name: pa.array(values, from_pandas=True) for name, values in found.items()})
+            null = len(found) + kept.num_columns > 1  # a single column has nan instead: readers skip empty lines
+            predictions = pa.table({name: pa.array(values, from_pandas=null) for name, values in found.items()})
             columns = {name: kept[name].slice(count, len(predictions)) for name in kept.column_names}
             columns |= {name: predictions[name] for name in predictions.column_names}
             table = pa.table(columns)
