@@ -21,6 +21,7 @@ from dpem.models.mixture_regression.steps import (
     FindDirections,
     FindMoments,
     ImproveComponents,
+    RefineRegression,
     RegressionCheck,
     RegressionState,
     SizeColumns,
@@ -36,8 +37,8 @@ class Parameters:
 
     ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance, which fill missing values. The
     covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
-    of 1, 2, … components to the cells, ``needed`` by how much one more must lower it; ``one`` the regression of the
-    moments (intercept, slopes, residual spread); ``moved`` the share of rows that errors of this size put into another
+    of 1, 2, … components to the cells, ``needed`` by how much one more must lower it; ``one`` the one best
+    regression (intercept, slopes, residual spread); ``moved`` the share of rows that errors of this size put into another
     component, ``missed`` the share far from every component.
     """
 
@@ -93,16 +94,17 @@ class MixtureRegression(Model):
         q = min(self.schema.width, self.classes, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
         turns = TUNING.directions if self.schema.width > q else 0.0
-        first = (TUNING.sizes, TUNING.moments, turns, TUNING.cells, TUNING.choice)
+        first = (TUNING.sizes, TUNING.moments, TUNING.regression, turns, TUNING.cells, TUNING.choice)
         growing = TUNING.growth ** np.arange(TUNING.scores)
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
-        size, moments, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        size, moments, refine, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
         cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
         last = [False] * (len(scores) - 1) + [True]
         return (
             SizeColumns(size),
             FindMoments(moments),
+            RefineRegression(refine),
             *((FindDirections(direct, q),) if turns else ()),
             CountCells(count, q, self.classes),
             ChooseStart(choose),
@@ -179,7 +181,7 @@ class MixtureRegression(Model):
         return xp.matmul(theta.frame.columns(xp, x), theta.weights @ components.coefficients)
 
     def simpler(self, theta: Parameters) -> Parameters:
-        """One regression: that of the moments and the mixture's own mean, half each. If the components are far off, so
+        """One regression: that of its own scores and the mixture's mean, half each. If the components are far off, so
         is their mean, and it alone would let them pass.
         """
         components = theta.components

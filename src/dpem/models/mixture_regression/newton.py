@@ -138,10 +138,8 @@ class ExpectedScores:
         return np.asarray(inverse @ self.covariance @ inverse.T / n)
 
 
-def improved(
-    now: Estimate, expected: ExpectedScores, answer: FloatArray, noise: float, caution: float
-) -> tuple[Estimate, FloatArray]:
-    """The components after one noisy answer, and the step that led there."""
+def improved(now: Estimate, expected: ExpectedScores, answer: FloatArray, noise: float, caution: float) -> Estimate:
+    """The components after one noisy answer."""
     K, p = now.theta.shape
     free = expected.free
     difference = free.T @ answer - expected.mean
@@ -153,7 +151,7 @@ def improved(
     parts = step.reshape(K, p + 2)
     curved = np.column_stack([parts[:, 0] ** 2, *[np.mean(parts[:, 1:-1] ** 2, axis=1)] * p, parts[:, -1] ** 2])
     error = free @ P @ free.T + np.diag(CURVED**2 * curved.ravel())
-    return Estimate(moved(now.theta, step), (error + error.T) / 2), step
+    return Estimate(moved(now.theta, step), (error + error.T) / 2)
 
 
 def within_reach(step: FloatArray, K: int, p: int) -> FloatArray:

@@ -25,6 +25,7 @@ from dpem.models.mixture_regression.steps import (
     FindDirections,
     ImproveComponents,
     radius_of_directions,
+    score_query,
 )
 from dpem.query import FloatArray
 
@@ -74,7 +75,7 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Compon
     p = theta.shape[1]
     frame = Frame(np.zeros(p - 1), np.eye(p - 1), 0.0, 1.0)
     scores = [step for step in steps if isinstance(step, ImproveComponents)]
-    query = scores[0].query(model.schema, frame, theta)
+    query = score_query(model.schema, frame, theta, scores[0].rho)
     expected = newton.ExpectedScores.of(query, np.eye(len(theta.masses) * (p + 2)))
     assumed = newton.Estimate.of_start(theta).error
     error = np.zeros_like(assumed)

@@ -39,9 +39,9 @@ class Tuning:
 
     Attributes
     ----------
-    sizes, moments, directions, cells, choice, check : float
-        Parts of ρ: scales of the columns, second moments, directions in which residuals spread unevenly, counts in
-        cells, the choice of a start, the fit check. The scores get the rest.
+    sizes, moments, regression, directions, cells, choice, check : float
+        Parts of ρ: scales of the columns, second moments, scores of one regression, directions in which residuals
+        spread unevenly, counts in cells, the choice of a start, the fit check. The scores get the rest.
     scores : int
         Score queries.
     growth : float
@@ -49,6 +49,8 @@ class Tuning:
     cautions : tuple of three floats
         How near to EM's own step those of the first, the middle and the last score query are; between them it changes
         evenly. With ``scores`` and ``growth`` set on the tuning half of ``studies.mixture_regression public``.
+    reach, cut : float
+        Scores are clipped at reach·√(d + 1), squared residuals at cut², both in a component's own spreads.
     starts : int
         Starts without privacy, beside those of the counts.
     constant : float
@@ -65,6 +67,7 @@ class Tuning:
 
     sizes: float = 0.08
     moments: float = 0.13
+    regression: float = 0.06
     directions: float = 0.12
     cells: float = 0.12
     choice: float = 0.04
@@ -72,6 +75,8 @@ class Tuning:
     scores: int = 10
     growth: float = 1.3
     cautions: tuple[float, float, float] = (0.5, 0.5, 0.2)
+    reach: float = 1.2
+    cut: float = 3.0
     starts: int = 6
     constant: float = 2.5
     narrow: float = 0.02
@@ -88,6 +93,13 @@ WIDE = 1e6
 MISSED_NEEDED = 2.0
 #: Cells along each direction and of the residual, by the number of directions. Few: every cell has the same noise.
 CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
+
+
+def score_query(schema: Schema, frame: Frame, theta: Components, rho: float) -> ComponentScores:
+    """The scores at these components; nothing is clipped where nothing is noisy."""
+    if math.isinf(rho):
+        return ComponentScores(schema, frame, theta, WIDE, 1e3)
+    return ComponentScores(schema, frame, theta, TUNING.reach * math.sqrt(theta.shape[1]), TUNING.cut)
 
 
 #: The state before the first release.
@@ -159,8 +171,8 @@ class SizeColumns(Step):
 class FindMoments(Step):
     """Second moments of (1, x, y): the columns' correlations, the one best regression and its residual spread.
 
-    Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads. There a column's variance is about 1,
-    and less than ``least_variance`` only where its spread is what noise may hide.
+    Rows are scaled into a ball of radius R, R² = 1 + ``reach``²·(d + 1) in spreads. A column's variance is then about
+    1, and less than ``least_variance`` only where its spread is what noise may hide.
     """
 
     reach: float = 1.1
@@ -203,6 +215,30 @@ class FindMoments(Step):
         regression = model.allowed(frame, regression)
         residual = math.sqrt(max(1 - float(slope @ slope) / size, 0.05) + float(regression[0]) ** 2)
         return replace(state, frame=frame, regression=regression, spread=residual)
+
+
+@dataclass(frozen=True)
+class RefineRegression(Step):
+    """Two Newton steps on the score of the one regression: moments show neither coefficients nor residual spread well
+    where residuals are small, and starts and the fit check are no better than this regression.
+    """
+
+    passes: ClassVar[int] = 2
+
+    def describe(self) -> str:
+        return "scores of one regression"
+
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        frame, rho = state.frame, self.rho / self.passes
+        free = newton.free_directions(1, model.free(frame))
+        now = newton.Estimate.of_start(
+            Components(state.observed[-1:], state.regression[None, :], np.array([state.spread]))
+        )
+        for _ in range(self.passes):
+            query = score_query(model.schema, frame, now.theta, rho)
+            expected = newton.ExpectedScores.of(query, free)
+            now = newton.improved(now, expected, curator.measure(query, rho), curator.noise_scale(query, rho), 0.2)
+        return replace(state, regression=now.theta.coefficients[0], spread=float(now.theta.spreads[0]))
 
 
 @dataclass(frozen=True)
@@ -293,15 +329,12 @@ class ChooseStart(Step):
 class ImproveComponents(Step):
     """A regularised Newton step on the scores of the components; without privacy EM from several starts.
 
-    Scores are clipped at ``reach``·√(d + 1), squared residuals at ``cut``², both in a component's own spreads;
     ``caution`` is between Newton's step, 0, and EM's, 1. The ``last`` step states errors and stability; without privacy
     it does all the work.
     """
 
     caution: float = 0.2
     last: bool = True
-    reach: float = 1.2
-    cut: float = 3.0
 
     def describe(self) -> str:
         return "scores of the components, for a Newton step"
@@ -313,9 +346,9 @@ class ImproveComponents(Step):
         coefficients = model.free(frame)
         free = newton.free_directions(len(now.theta.masses), coefficients)
         if math.isfinite(self.rho):
-            query = self.query(model.schema, frame, now.theta)
+            query = score_query(model.schema, frame, now.theta, self.rho)
             expected, noise = newton.ExpectedScores.of(query, free), curator.noise_scale(query, self.rho)
-            now, _ = newton.improved(now, expected, curator.measure(query, self.rho), noise, self.caution)
+            now = newton.improved(now, expected, curator.measure(query, self.rho), noise, self.caution)
         else:
             step = LeastSquares(coefficients, model.allowed(frame, np.zeros(len(coefficients))))
             starts = [now.theta, *state.starts, state.parallel]
@@ -323,15 +356,9 @@ class ImproveComponents(Step):
             now = replace(now, theta=best, error=np.zeros_like(now.error))
         if not self.last:
             return replace(state, estimate=now)
-        expected = newton.ExpectedScores.of(self.query(model.schema, frame, now.theta), free)
+        expected = newton.ExpectedScores.of(score_query(model.schema, frame, now.theta, self.rho), free)
         theta = model.parameters(state, now, expected.sampling_error(curator.effective_rows))
         return replace(state, theta=theta, estimate=now)
-
-    def query(self, schema: Schema, frame: Frame, theta: Components) -> ComponentScores:
-        """The scores at these components; nothing is clipped where nothing is noisy."""
-        if math.isinf(self.rho):
-            return ComponentScores(schema, frame, theta, WIDE, 1e3)
-        return ComponentScores(schema, frame, theta, self.reach * math.sqrt(theta.shape[1]), self.cut)
 
 
 @dataclass(frozen=True)
