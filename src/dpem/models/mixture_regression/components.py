@@ -68,9 +68,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Components:
-    """K components t = regression·(1, x̃) + spread·e with masses: how many rows each class has, as a part of all rows.
+    """K components t = regression·(1, x̃) + spread·e, with masses: the share of all rows that each has.
 
-    The masses add up to the part of the rows that have a response.
+    The masses add up to the share of the rows that have a response.
     """
 
     masses: FloatArray
@@ -79,7 +79,7 @@ class Components:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Classes, and coefficients of a regression."""
+        """Components, and coefficients of each."""
         return self.coefficients.shape[0], self.coefficients.shape[1]
 
     def residuals(self, xp: Namespace, v: Array, t: Array) -> Array:
@@ -87,7 +87,7 @@ class Components:
         return (t[:, None] - xp.matmul(v, like(xp, self.coefficients.T, v))) / like(xp, self.spreads, v)
 
     def log_joint(self, xp: Namespace, e: Array) -> Array:
-        """Log-density of class and response of every row, up to ½·log 2π."""
+        """Log-density of component and response of every row, up to ½·log 2π."""
         return like(xp, np.log(self.masses / np.sum(self.masses)) - np.log(self.spreads), e) - 0.5 * e * e
 
     def log_density(self, xp: Namespace, v: Array, t: Array) -> Array:
@@ -96,8 +96,8 @@ class Components:
         top = _row_top(xp, joint)
         return top + xp.log(row_sum(xp, xp.exp(joint - top[:, None]))) - 0.5 * math.log(2 * math.pi)
 
-    def shares(self, xp: Namespace, e: Array) -> Array:
-        """How far each row belongs to each class: in [0, 1], with a sum of at most 1 but for rounding."""
+    def responsibilities(self, xp: Namespace, e: Array) -> Array:
+        """The probability of each component for each row: in [0, 1], with a sum of at most 1 but for rounding."""
         joint = self.log_joint(xp, e)
         raw = xp.exp(joint - _row_top(xp, joint)[:, None])
         share = xp.clip(zero_nonfinite(xp, raw / row_sum(xp, raw)[:, None]), 0.0, 1.0)

@@ -106,13 +106,13 @@ class DPMixtureRegression(PrivateEstimator):
     ) -> None: ...
 
     def _model(self, schema: Schema) -> MixtureRegression:
-        classes = arguments.count("n_components", self.n_components)
-        if classes < 2:
-            raise ArgumentError("n_components", f"must be at least 2, got {classes}; for 1 use DPLinearRegression.")
+        count = arguments.count("n_components", self.n_components)
+        if count < 2:
+            raise ArgumentError("n_components", f"must be at least 2, got {count}; for 1 use DPLinearRegression.")
         if arguments.boolean("fit_intercept", self.fit_intercept):
-            return MixtureRegression(schema, classes)
+            return MixtureRegression(schema, count)
         origin = (*(-schema.middle / schema.half), -schema.y_middle / schema.y_half)
-        return MixtureRegression(schema, classes, tuple(float(part) for part in origin))
+        return MixtureRegression(schema, count, tuple(float(part) for part in origin))
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         slopes = theta.slopes * schema.y_half / schema.half
@@ -210,7 +210,7 @@ class DPMixtureRegression(PrivateEstimator):
         if y is None:
             rows = len(self.predict(X))
             return np.tile(self.weights_, (rows, 1))
-        return np.asarray(self._each(self._own.shares, X, y))
+        return np.asarray(self._each(self._own.responsibilities, X, y))
 
     def predict_component(self, X: Any, y: Any) -> NDArray[np.intp]:
         """The likeliest component of each row, given its response; see :meth:`predict_proba`."""

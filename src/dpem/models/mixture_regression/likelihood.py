@@ -37,7 +37,7 @@ class LeastSquaresMoments(NarrowQuery):
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         v, t, seen = self.frame.rows(xp, x, y)
-        responsibility = self.theta.shares(xp, self.theta.residuals(xp, v, t)) * seen[:, None]
+        responsibility = self.theta.responsibilities(xp, self.theta.residuals(xp, v, t)) * seen[:, None]
         w = xp.concat([v, t[:, None]], axis=1)
         moments = [
             xp.reshape(over_rows(xp, w * responsibility[:, k : k + 1], w), (-1,)) for k in range(len(self.theta.masses))

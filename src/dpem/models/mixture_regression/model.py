@@ -36,10 +36,10 @@ class Parameters:
     """K components y = intercept + slope·u + spread·e in unit coordinates, and what else was released.
 
     ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance, which fill missing values. The
-    covariances of sampling and of privacy are of (weight, intercept, slopes, spread) class by class. ``misfit`` is that
-    of 1, 2, … components to the cells, ``needed`` by how much one more must lower it; ``one`` the one best
-    regression (intercept, slopes, residual spread); ``moved`` the share of rows that errors of this size put into another
-    component, ``missed`` the share far from every component.
+    covariances of sampling and of privacy are of (weight, intercept, slopes, spread), component by component.
+    ``misfit`` is that of 1, 2, … components to the cells, ``needed`` by how much one more must lower it; ``one`` the
+    one best regression (intercept, slopes, residual spread); ``moved`` the share of rows that errors of this size put
+    into another component, ``missed`` the share far from every component.
     """
 
     weights: FloatArray
@@ -68,7 +68,7 @@ class Parameters:
         return Components(self.weights, own, self.spreads)
 
     def ordered(self, order: NDArray[np.intp]) -> Parameters:
-        """The same classes in another order."""
+        """The same components in another order."""
         p = self.slopes.shape[1] + 3
         places = np.concatenate([np.arange(k * p, (k + 1) * p) for k in order]).astype(int)
         return replace(
@@ -86,15 +86,15 @@ class Parameters:
 class MixtureRegression(Model):
     """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every regression."""
 
-    classes: int = 2
+    n_components: int = 2
     origin: tuple[float, ...] | None = None
     effect = EFFECT
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        q = min(self.schema.width, self.classes, max(CELLS))
+        q = min(self.schema.width, self.n_components, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
-        turns = TUNING.directions if self.schema.width > q else 0.0
-        first = (TUNING.sizes, TUNING.moments, TUNING.regression, turns, TUNING.cells, TUNING.choice)
+        directions = TUNING.directions if self.schema.width > q else 0.0
+        first = (TUNING.sizes, TUNING.moments, TUNING.regression, directions, TUNING.cells, TUNING.choice)
         growing = TUNING.growth ** np.arange(TUNING.scores)
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
@@ -105,8 +105,8 @@ class MixtureRegression(Model):
             SizeColumns(size),
             FindMoments(moments),
             RefineRegression(refine),
-            *((FindDirections(direct, q),) if turns else ()),
-            CountCells(count, q, self.classes),
+            *((FindDirections(direct, q),) if directions else ()),
+            CountCells(count, q, self.n_components),
             ChooseStart(choose),
             *(ImproveComponents(*own) for own in zip(scores, cautions.tolist(), last, strict=True)),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
@@ -170,13 +170,14 @@ class MixtureRegression(Model):
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         return theta.components.log_density(xp, theta.frame.columns(xp, x), y)
 
-    def shares(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
-        """How far each row belongs to each class, given its response."""
-        share = theta.components.shares(xp, theta.components.residuals(xp, theta.frame.columns(xp, x), y))
+    def responsibilities(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
+        """The probability of each component for each row, given its response."""
+        components = theta.components
+        share = components.responsibilities(xp, components.residuals(xp, theta.frame.columns(xp, x), y))
         return share / xp.sum(share, axis=1)[:, None]
 
     def expectation(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
-        """Each row's expected response: the classes' components, weighted."""
+        """Each row's expected response: over the components, weighted."""
         components = theta.components
         return xp.matmul(theta.frame.columns(xp, x), theta.weights @ components.coefficients)
 
@@ -204,7 +205,7 @@ class MixtureRegression(Model):
     def sample(
         self, theta: Parameters, n: int, rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
-        """Rows, responses and classes; columns are normal with the released mean and covariance, within bounds."""
+        """Rows, responses and components; columns are normal with the released mean and covariance, within bounds."""
         white = rng.standard_normal((n, len(theta.x_mean)))
         k = np.searchsorted(np.cumsum(theta.weights)[:-1], rng.uniform(size=n))
         x = np.clip(theta.x_mean + white @ np.linalg.inv(theta.x_whiten).T, -1, 1)

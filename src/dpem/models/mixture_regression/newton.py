@@ -1,7 +1,7 @@
 """Regularised Newton steps for K components: from noisy scores to better components, and how far off they still are.
 
-Parameters of a class, in the order of its scores: log mass, its coefficients in its own spreads, log spread. With T the
-mean score and J = E T·sᵀ (s the derivative of the log-likelihood), the components that explain a mean T̄ are
+Parameters of a component, in the order of its scores: log mass, its coefficients in its own spreads, log spread. With T
+the mean score and J = E T·sᵀ (s the derivative of the log-likelihood), the components that explain a mean T̄ are
 J⁻¹(T̄ − E T) away. That is weighed, as in a Kalman filter, against how far off the components are expected to be: where
 the noise says nothing, nothing moves. An answer that is farther from its mean than these errors and its noise explain
 shows that they are too small, so they are widened first: a fit that has not converged keeps moving, and says so.

@@ -29,10 +29,10 @@ from dpem.models.mixture_regression.steps import (
 )
 from dpem.query import FloatArray
 
-#: How far apart the slopes of two classes are assumed to lie, in residual spreads for one spread of the columns.
+#: How far apart the slopes of two components are assumed to lie, in residual spreads for one spread of the columns.
 APART = 2.5
-EFFECT = Effect("distance between the slopes of two classes, in residual spreads", APART, (1.5, 2.5, 4.0))
-#: Rows that are invented to see how many change class.
+EFFECT = Effect("distance between the slopes of two components, in residual spreads", APART, (1.5, 2.5, 4.0))
+#: Rows that are invented to see how many change component.
 WATCHED = 8_000
 #: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
 SCATTER, FAILED = 0.4, 0.6
@@ -56,7 +56,7 @@ REAL = (
 
 
 def assumed(K: int, p: int, apart: float = APART) -> Components:
-    """K equal classes at equal distances, as far as there are columns for it."""
+    """K equal components at equal distances, as far as there are columns for it."""
     corners = np.eye(K) - 1 / K
     q = min(K - 1, p - 1)
     place = np.linalg.svd(corners)[2][:q] @ corners
@@ -88,13 +88,13 @@ def error_after(model: Any, sizes: Sizes, steps: tuple[Step, ...], theta: Compon
 
 
 def moved_share(theta: Components, error: FloatArray, repeats: int = 80) -> FloatArray:
-    """Share of rows whose likeliest class changes when the components are off by errors of that covariance."""
+    """Share of rows whose likeliest component changes when the components are off by errors of that covariance."""
     v, t, _ = newton.simulated_rows(theta, WATCHED // (2 * len(theta.masses)))
     values, vectors = np.linalg.eigh(error)
     root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
 
     def log_weights(own: Components) -> FloatArray:
-        return np.log(np.maximum(own.shares(numpy_api, own.residuals(numpy_api, v, t)), 1e-300))
+        return np.log(np.maximum(own.responsibilities(numpy_api, own.residuals(numpy_api, v, t)), 1e-300))
 
     before = log_weights(theta)
     rows, weight = watched(before)
@@ -148,8 +148,8 @@ def _of_cells(
 
 
 def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-    """The plan's words: share of rows in another class than without privacy, and whether the start can be found."""
-    K, d = model.classes, model.schema.width
+    """The plan's words: share of rows in another component than without privacy, and whether the start can be found."""
+    K, d = model.n_components, model.schema.width
     needed = K * (d + 3)
     if sizes.n < needed:
         raise ValueError(
@@ -166,13 +166,13 @@ def predict_fit(model: Any, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedF
     chance = failing(power, K)
     median, low, high = with_failures(typical, SCATTER, chance, most)
     prediction = Prediction(
-        "share of rows put into another class than without privacy",
+        "share of rows put into another component than without privacy",
         median,
         low,
         high,
         failure=chance,
-        meaning=f"Of 1,000 rows, privacy puts about {1000 * median:.0f} into another class. {REAL}",
-        assumed=f"Assumed: {K} equal classes whose slopes lie {apart:g} residual spreads apart.",
+        meaning=f"Of 1,000 rows, privacy puts about {1000 * median:.0f} into another component. {REAL}",
+        assumed=f"Assumed: {K} equal components whose slopes lie {apart:g} residual spreads apart.",
     )
     factor = even(K) * (1 / RISKY - 1) ** (1 / STEEP) / power
     more = f"about {_rounded(sizes.n * factor):,} rows or epsilon={sizes.epsilon * factor:.2g} would do"

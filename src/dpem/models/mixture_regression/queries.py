@@ -204,16 +204,16 @@ class ComponentLeads(NarrowQuery):
 
 @dataclass(frozen=True)
 class ComponentScores(NarrowQuery):
-    """What a row says about K components: for every class k, r_k·(A, g_k, B·(q_k − c²/2)).
+    """What a row says about K components: for every component k, r_k·(A, g_k, B·(q_k − c²/2)).
 
-    r_k is the row's share in the class, e_k its residual, g_k = v·clip(e_k, ±C/‖v‖) with v = (1, x̃), q_k = min(e_k²,
+    r_k is its responsibility for the row, e_k its residual, g_k = v·clip(e_k, ±C/‖v‖) with v = (1, x̃), q_k = min(e_k²,
     c²), B = 2βC/c² and A = C·√(1 + β²).
 
     *Lemma.* ℓ2 sensitivity 2A: counts and spreads cost little beyond the components. *Proof.* By the clamps ‖g‖ ≤ C and
-    |B(q − c²/2)| ≤ βC. So a class's triple is at most √(A² + C² + β²C²) = √2·A long, and the inner product of two
-    rows' triples is at least A² − C² − β²C² = 0. Shares are clamped to [0, 1] with a sum of at most 1: a contribution
-    is at most √2·A long (Σr² ≤ 1), two of them have an inner product Σ r_k r′_k⟨·,·⟩ ≥ 0, and the squared length of
-    their difference is at most 2A² + 2A². ∎
+    |B(q − c²/2)| ≤ βC. So a component's triple is at most √(A² + C² + β²C²) = √2·A long, and the inner product of two
+    rows' triples is at least A² − C² − β²C² = 0. Responsibilities are clamped to [0, 1] with a sum of at most 1: a
+    contribution is at most √2·A long (Σr² ≤ 1), two of them have an inner product Σ r_k r′_k⟨·,·⟩ ≥ 0, and the squared
+    length of their difference is at most 2A² + 2A². ∎
 
     *Lemma.* If rows follow the components, the mean is known whatever the columns' distribution: mass_k·(A, 0, B·(κ −
     c²/2)) with κ = E min(e², c²) for a standard normal e. *Proof.* p(y|x)·r_k = w_k·N(y; component k), so
@@ -233,7 +233,7 @@ class ComponentScores(NarrowQuery):
 
     @property
     def heights(self) -> tuple[float, float]:
-        """A, the height of a class's count, and B, that of a squared residual."""
+        """A, the height of a component's count, and B, that of a squared residual."""
         return self.clip * math.sqrt(1 + self.lift**2), 2 * self.lift * self.clip / self.cut**2
 
     @property
@@ -243,9 +243,9 @@ class ComponentScores(NarrowQuery):
         return rounded(Bound(linf=2 * high, l2=2 * high, size_linf=2 * high, size_l2=math.sqrt(2.0) * high), terms)
 
     def factors(self, xp: Namespace, v: Array, t: Array) -> tuple[Array, Array, Array]:
-        """Shares, clipped residuals and clipped squares less c²/2, each rows × classes."""
+        """Responsibilities, clipped residuals and clipped squares less c²/2, each rows × components."""
         e = self.theta.residuals(xp, v, t)
-        share = self.theta.shares(xp, e)
+        share = self.theta.responsibilities(xp, e)
         reach = (self.clip / xp.sqrt(row_sum(xp, v * v)))[:, None]
         e = zero_nonfinite(xp, e)
         psi = xp.minimum(xp.maximum(e, -reach), reach)

@@ -270,7 +270,7 @@ class CountCells(Step):
     """Counts in cells of those directions and the residual; fits of any number of components to them are free."""
 
     directions: int = 2
-    classes: int = 2
+    n_components: int = 2
 
     def describe(self) -> str:
         x, r = CELLS[self.directions]
@@ -286,14 +286,14 @@ class CountCells(Step):
         present = float(state.observed[-1])
         noise = curator.noise_scale(query, self.rho) / present
         cells = Cells(answer / present, noise, curator.n_rows * present, x_edges, r_edges)
-        fits = {k: fit_cells(cells, k) for k in range(1, self.classes + 2)}
-        starts = [fits[self.classes]]
-        if q > max(self.classes - 1, 1):
-            starts.append(fit_cells(cells.leading(max(self.classes - 1, 1)), self.classes))
-        parallel = fit_cells(cells, self.classes, parallel=True)
+        fits = {k: fit_cells(cells, k) for k in range(1, self.n_components + 2)}
+        starts = [fits[self.n_components]]
+        if q > max(self.n_components - 1, 1):
+            starts.append(fit_cells(cells.leading(max(self.n_components - 1, 1)), self.n_components))
+        parallel = fit_cells(cells, self.n_components, parallel=True)
 
         def components(fit: CellFit) -> Components:
-            own = np.tile(state.regression, (self.classes, 1))
+            own = np.tile(state.regression, (self.n_components, 1))
             own[:, 0] += state.spread * fit.intercepts
             own[:, 1:] += state.spread * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
             weights = np.maximum(fit.weights, 0.03)
