@@ -89,6 +89,8 @@ def test_from_a_file_to_a_report_and_predictions_of_odd_rows(name):
     written = pd.read_csv("predicted.csv").iloc[:, 0]
     own = ODD[list(model.columns_)]
     alone = pd.Series([model.predict(own[i : i + 1])[0] for i in range(len(own))], name=written.name)
+    if name == "logistic-regression":  # a class whose probability is unknown is missing
+        alone = alone.where([not np.isnan(model.predict_proba(own[i : i + 1])).any() for i in range(len(own))])
     pd.testing.assert_series_equal(written, alone, check_dtype=False)
     assert written[[0, 2]].notna().all()  # an entry beyond the bounds is one at the bound
 
