@@ -15,7 +15,6 @@ from scipy.special import ndtri
 
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.query import FloatArray
-from dpem.tables.schema import Schema
 
 if TYPE_CHECKING:
     from dpem.fitting.results import FittedModel
@@ -116,15 +115,6 @@ class Profile:
     high: FloatArray
     bars: bool = False
     words: str = ""
-
-
-def of_regressions(weights: FloatArray, slopes: FloatArray, schema: Schema) -> Profile:
-    """The profile of a mixture of regressions: the change of the response over half of a column's bounds."""
-    effect = slopes * schema.half
-    largest = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
-    labels = tuple(f"component {k + 1}" for k in range(len(weights)))
-    words = "The change of each component’s response over half of a column’s bounds. In the middle it is 0."
-    return Profile(labels, weights, schema.names, effect, None, -largest, largest, words=words)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dpem._validation import ArgumentError
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.sequence import keeps_arguments
-from dpem.fitting.summary import Profile, of_regressions
+from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
 from dpem.models.mixture_regression.queries import FAR
@@ -159,7 +159,11 @@ class DPMixtureRegression(PrivateEstimator):
         return diagnostics
 
     def _profile(self) -> Profile:
-        return of_regressions(self.weights_, self.coef_, self.schema_)
+        schema, effect = self.schema_, self.coef_ * self.schema_.half
+        largest = np.full(schema.width, float(np.abs(effect).max()) or 1.0)
+        labels = tuple(f"component {k + 1}" for k in range(len(effect)))
+        words = "The change of each component’s response over half of a column’s bounds. In the middle it is 0."
+        return Profile(labels, self.weights_, schema.names, effect, None, -largest, largest, words=words)
 
     def _uncertainty(self) -> Uncertainty:
         """Newton's own errors: the sampling of n rows, and what the noise of all steps leaves."""
