@@ -13,12 +13,12 @@ from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.formula_terms import refusal
-from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
 from dpem.fitting.uncertainty import Uncertainty, pandas_of
 from dpem.fitting.weights import WeightedFit
 from dpem.models._glm.diagnostics import calibration_table, diagnostics, miscalibration
+from dpem.models._glm.implied_terms import ImpliedTerms
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema

@@ -10,12 +10,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.implied_terms import ImpliedTerms
 from dpem.fitting.model import Effect, Model, PredictedFit, Sizes
 from dpem.fitting.step import Step
 from dpem.models._glm import planning
 from dpem.models._glm.diagnostics import FIELDS
 from dpem.models._glm.families import Family
+from dpem.models._glm.implied_terms import ImpliedTerms
 from dpem.models._glm.posterior import PRIOR_INTERCEPT, Posterior, placed
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.steps import GlmState

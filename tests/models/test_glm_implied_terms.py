@@ -6,7 +6,7 @@ import pytest
 
 import dpem
 from dpem.fitting.formula import compiled
-from dpem.fitting.implied_terms import ImpliedTerms
+from dpem.models._glm.implied_terms import ImpliedTerms
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
