@@ -25,8 +25,7 @@ from dpem import registry
 from dpem._files import check_writable, read_text, write_text
 from dpem._json import checksum, parse_json, readable, rebuild, record
 from dpem._version import __version__
-from dpem.fitting.results import Fitted
-from dpem.fitting.serialization import content_of, errors_read, errors_written, fingerprint, read
+from dpem.fitting.serialization import content_of, errors_read, errors_written, fingerprint
 from dpem.privacy import Guarantee, total_price
 from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 
@@ -73,7 +72,7 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: objec
             "the choice of a search cannot be saved: a file states the epsilon of one fit, and a search has several; "
             "write_report(search.best_estimator_, path) states the guarantee of the search, and joblib saves it."
         )
-    if type(model).__name__ not in registry.classes() or not isinstance(model, Fitted):
+    if type(model).__name__ not in registry.classes() or not hasattr(model, "_from_content"):
         known = ", ".join(registry.classes())
         raise ValueError(f"a model must be one of {known}, got {type(model).__name__}.")
     check_is_fitted(model)
@@ -172,7 +171,7 @@ def _model(content: Mapping[str, object]) -> BaseEstimator:
         raise ValueError(f"estimator must be one of {', '.join(registry.classes())}")
     guarantee = rebuild(Guarantee, content["guarantee"], "guarantee")
     _check_guarantee(guarantee)
-    model: Any = read(registry.estimator(name), content, guarantee)
+    model = registry.estimator(name)._from_content(content, guarantee)
     if (model.epsilon, model.delta) != (guarantee.epsilon, guarantee.delta):
         raise ValueError("parameters and guarantee state different epsilon or delta")
     if guarantee.rows_per_person != model.rows_per_person:

@@ -5,7 +5,7 @@ numbers only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from dpem._html import notebook
+from dpem.fitting import serialization
 from dpem.fitting.check import FitCheck
 from dpem.fitting.derived import derived_pieces
 from dpem.fitting.diagnostics import Diagnostic
@@ -21,6 +22,7 @@ from dpem.fitting.plan import Plan
 from dpem.fitting.step import Step
 from dpem.fitting.summary import GIVEN, Estimates, Extra, FitSummary, Profile, Setting, from_estimator
 from dpem.fitting.uncertainty import Uncertainty
+from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
 from dpem.tables.inputs import response_of
@@ -38,6 +40,16 @@ class Fitted(BaseEstimator):
     _not_written: ClassVar[tuple[str, ...]] = ("budget", "random_state")
     #: Classes of steps that a file restores; other steps are read as descriptions only.
     _step_kinds: ClassVar[tuple[type[Step], ...]] = ()
+
+    def _features_written(self) -> dict[str, Any]:
+        """The columns, as a file stores them."""
+        names = getattr(self, "feature_names_in_", None)
+        return {"count": self.n_features_in_, "names": None if names is None else list(map(str, names))}
+
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        """The fitted estimator that a file describes."""
+        return serialization.read(cls, content, guarantee)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there are released parameters: a refused fit may have set ``n_features_in_``."""
@@ -147,6 +159,13 @@ class UnitModel(FittedModel):
             low, high = schema.y_middle - schema.y_half, schema.y_middle + schema.y_half
             settings.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))
         return settings
+
+    def _features_written(self) -> dict[str, Any]:
+        return serialization.columns_written(self)
+
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
+        return serialization.read_columns(cls, content, guarantee)
 
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
         """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, and stack the results."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -24,12 +24,14 @@ from dpem.fitting.columns import Columns
 from dpem.fitting.formula import CompiledFormula
 from dpem.fitting.model import Model
 from dpem.fitting.plan import Plan
-from dpem.fitting.results import Fitted, UnitModel
 from dpem.fitting.step import State
 from dpem.fitting.uncertainty import KINDS, Uncertainty
 from dpem.privacy import Charge, Guarantee
 from dpem.tables.bounds import Pair, checked_pair
 from dpem.tables.entries import OTHER, Levels, checked_levels
+
+if TYPE_CHECKING:
+    from dpem.fitting.results import Fitted, UnitModel
 
 E = TypeVar("E", bound=Any)
 
@@ -63,7 +65,7 @@ def content_of(estimator: Fitted) -> dict[str, object]:
     return {
         "estimator": type(estimator).__name__,
         "parameters": plain({name: parameters[name] for name in parameters if name not in estimator._not_written}),
-        "features": _columns_written(estimator) if isinstance(estimator, UnitModel) else _features_written(estimator),
+        "features": estimator._features_written(),
         "fitted": plain({"theta": estimator.theta_, "chosen": estimator.chosen_, "check": estimator.fit_check_}),
         "plan": estimator.plan_.to_dict(),
         "guarantee": plain(estimator.guarantee_),
@@ -78,13 +80,7 @@ class Response:
     bounds: Pair
 
 
-def _features_written(estimator: Fitted) -> dict[str, object]:
-    """The number of columns, and their names if the table had some."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return {"count": estimator.n_features_in_, "names": None if names is None else list(map(str, names))}
-
-
-def _columns_written(estimator: UnitModel) -> dict[str, object]:
+def columns_written(estimator: UnitModel) -> dict[str, object]:
     """The declared columns, each with its bounds or its levels, the response, and the raw columns of a formula."""
     levels, bounds, limits = estimator.levels_, estimator.bounds_, estimator.y_bounds_
     response = None if limits is None else plain(Response(estimator.y_name_, limits))
@@ -136,8 +132,6 @@ def _parameters_of(kind: type) -> type:
 
 def read(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
     """The fitted estimator that the content describes, or a ValueError that names the field."""
-    if issubclass(kind, UnitModel):
-        return _read_columns(kind, content, guarantee)
     features = record(content["features"], "features", ("count", "names"))
     d = rebuild(int, features["count"], "features.count")
     if d > MOST_COLUMNS:
@@ -155,8 +149,8 @@ def read(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> 
     return estimator
 
 
-def _read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
-    """The fitted estimator of declared columns that the content describes."""
+def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
+    """The fitted estimator of declared columns that the content describes, or a ValueError that names the field."""
     parameters = content["parameters"]
     formula = parameters.get("formula") if isinstance(parameters, dict) else None
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
