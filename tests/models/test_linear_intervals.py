@@ -11,7 +11,6 @@ from dpem.models.linear_regression.clipping import normal_lengths
 from dpem.models.linear_regression.columns import numeric_columns
 from dpem.models.linear_regression.estimator import DPLinearRegression
 from dpem.models.linear_regression.posterior import (
-    FirstAnswer,
     Gaussian,
     NoisyMatrix,
     ScoreAnswer,
@@ -38,14 +37,13 @@ def answers(rng, known=True, k=6, error=0.08, noise=0.03, steps=5):
     truth = rng.standard_normal(k) / math.sqrt(k)
     prior, unsure, S = np.full(k, 0.5), np.full((k, k), error**2), np.eye(k)
     real = S + symmetric(rng, k, error)
-    first = FirstAnswer(np.zeros(k), NoisyMatrix(S, np.zeros((k, k))), 1e6 * np.eye(k))
     posterior, scores = Gaussian(np.zeros(k), np.diag(prior)), ()
     for _ in range(steps):
         score = real @ (truth - posterior.mean) + noise * rng.standard_normal(k)
         scores = (*scores, ScoreAnswer(posterior.mean, score, noise, math.inf))
         information = NoisyMatrix(S, unsure if known else 1e-9 * unsure)
         rest = information, 1.0, normal_lengths(k - 1), prior_direction(posterior)
-        posterior, _ = combined_posterior(posterior, prior, first, scores, *rest)
+        posterior, _ = combined_posterior(posterior, prior, scores, *rest)
     return truth, posterior
 
 

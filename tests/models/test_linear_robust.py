@@ -241,6 +241,30 @@ def test_a_response_of_0_and_1_has_a_note_that_proposes_logistic_regression_and_
     assert "Logistic" not in warning.advice
 
 
+def test_a_rare_0_1_response_keeps_its_variance():
+    """3 % of ones: the squares of their residuals are clipped, so σ collapsed, and a quarter of the intervals held."""
+    held = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((5000, 3))
+        y = (rng.random(5000) < 0.03 * np.exp(0.3 * X[:, 0])).astype(float)
+        model = fitted(X, y, y_bounds=(0, 1), random_state=seed)
+        exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit().params
+        low, high = model.conf_int()[:4].T
+        held.append((low <= exact) & (exact <= high))
+        assert model.sigma_ == pytest.approx(y.std(), rel=0.35)
+    assert np.mean(held) > 0.7
+
+
+def test_bounds_that_are_1000_times_too_wide_are_named_and_leave_the_other_columns_their_intervals():
+    X, y = unequal(5000)
+    plain = fitted(X, y)
+    wide = fitted(X, y, bounds=([-6, -6000, -6], [6, 6000, 6]))
+    assert codes(wide)["wide-bounds"].columns == ("x1",)
+    assert (wide.standard_errors_[[1, 3]] < 2.5 * plain.standard_errors_[[1, 3]]).all()
+    assert "wide-bounds" not in codes(plain)
+
+
 def test_collinear_columns_are_named_and_not_the_others():
     """x0 + x1 = x2 but for a little; the five others have nothing to do with it."""
     named = []

@@ -133,12 +133,12 @@ def column_summaries(query: ColumnHistograms, shares: FloatArray, noise: float) 
     indicator = np.append((schema.middle == 0.5) & (schema.half == 0.5), schema.y_middle == schema.y_half == 0.5)
     order = np.flatnonzero(schema.level < 0)
     places = [*order, *([schema.width] if query.with_response else [])]
-    whole = np.full((9, schema.width + query.with_response), np.nan)
+    fields = np.full((9, schema.width + query.with_response), np.nan)
     if places:
-        whole[:, places] = numeric_columns(numeric, noise, indicator[places])
+        fields[:, places] = numeric_columns(numeric, noise, indicator[places])
     for factor, released in zip(factors(schema), levels, strict=True):
-        whole[:, factor] = _level_summaries(released, noise)
-    return Columns(*whole)
+        fields[:, factor] = _level_summaries(released, noise)
+    return Columns(*fields)
 
 
 def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | None = None) -> Columns:
@@ -158,9 +158,9 @@ def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool
     centre, spread = (np.array(side) for side in zip(*parts, strict=True))
     ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
     hidden = 3.5 * noise / seen
-    others, far = 1 - np.max(ends, axis=1), np.min(ends, axis=1)
-    two = (far > hidden) & (far > 0.5 * others)
-    binary = np.zeros(len(seen), dtype=bool) if indicator is None else indicator & (two | (others - far < 1.5 * hidden))
+    others, rare_end = 1 - np.max(ends, axis=1), np.min(ends, axis=1)
+    two = (rare_end > hidden) & (rare_end > 0.5 * others)
+    binary = (False if indicator is None else indicator) & (two | (others - rare_end < 1.5 * hidden))
     share = np.where(binary, np.clip(ends[:, 1] / np.maximum(ends.sum(axis=1), 0.02), 0.0, 1.0), np.nan)
     lopsided = two & ~binary & (others < 1 - TUNING.lopsided)
     least = np.where(lopsided, (1 + np.abs(centre)) / TUNING.reach, 0.0)
@@ -182,8 +182,7 @@ def _level_summaries(released: FloatArray, noise: float) -> FloatArray:
     """
     seen = float(np.clip(1 - released[-1], max(0.02, 2 * noise), 1.0))
     shares, count = released[:-1] / seen, len(released) - 1
-    shares = shares + (1 - shares.sum()) / count
-    shares = np.maximum(shares, 0.0)
+    shares = np.maximum(shares + (1 - shares.sum()) / count, 0.0)
     share, zero = (shares / shares.sum())[:-1], np.zeros(count - 1)
     spread = 2 * np.sqrt(np.maximum(share * (1 - share), max(noise, 1e-6)))
     rest = (np.full(count - 1, seen), zero, zero, zero, np.full(count - 1, noise), zero, share)
@@ -214,21 +213,13 @@ def _quantiles(shares: FloatArray, noise: float) -> tuple[float, float]:
     part = min(max(2 * noise * math.sqrt(BINS / 4), 0.05), 0.25)
     below = np.concatenate([[0.0], isotonic_regression(np.cumsum(shares)).x])
     below = np.clip(below / max(below[-1], 0.2), 0.0, 1.0)
-    low, high = _crossing(below, part), _crossing(below, 1 - part)
+    low, high = (float(np.interp(at, below, _EDGES)) for at in (part, 1 - part))
     centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - part)))
-    far = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > TUNING.occupied * noise)
-    square = spread**2 + float(np.sum(shares[far] * (_MIDDLES[far] - centre) ** 2))
+    outer = ((low - 2 / BINS > _MIDDLES) | (high + 2 / BINS < _MIDDLES)) & (shares > TUNING.occupied * noise)
+    square = spread**2 + float(np.sum(shares[outer] * (_MIDDLES[outer] - centre) ** 2))
     if max(shares) > 0.5 or spread <= 1 / BINS:  # as many rows as the noise hides may lie at the far end
         square = max(square, noise * (1 + abs(centre)) ** 2)
     return centre, max(math.sqrt(square), LEAST)
-
-
-def _crossing(below: FloatArray, part: float) -> float:
-    """Where an increasing function on the edges of the bins passes the value."""
-    i = min(max(int(np.searchsorted(below, part)), 1), BINS)
-    rise = below[i] - below[i - 1]
-    within = 0.5 if rise <= 0 else min(max((part - below[i - 1]) / rise, 0.0), 1.0)
-    return float(_EDGES[i - 1] + within * (_EDGES[i] - _EDGES[i - 1]))
 
 
 BoolArray = NDArray[np.bool_]
@@ -236,7 +227,7 @@ BoolArray = NDArray[np.bool_]
 
 class Coding(NamedTuple):
     """z = scale·(u − centre). ``from_shares`` marks the second moments that follow from shares, ``gram`` these and
-    ``gram_variance`` how unsure they are, ``mean_variance`` the same of means (0 is the mean). ``excluded`` are
+    ``gram_variance`` the variances of their errors, ``mean_variance`` those of means (0 is the mean). ``excluded`` are
     coordinates of levels that are too rare: rows that have them count nothing. ``unused`` are those, and columns that
     are nearly always missing.
     """
@@ -279,8 +270,8 @@ def column_coding(schema: Schema, columns: Columns, *, jointly: bool) -> Coding:
 
 def _share_floor(share: FloatArray, p: int) -> FloatArray:
     """Shares of which none, that of the baseline either, is so small that its rows would be clipped."""
-    whole = np.maximum(np.append(share, 1 - share.sum()), 1 / (2 * (p + 1)))
-    return np.asarray((whole / whole.sum())[:-1])
+    shares = np.maximum(np.append(share, 1 - share.sum()), 1 / (2 * (p + 1)))
+    return np.asarray((shares / shares.sum())[:-1])
 
 
 def _level_covariance(share: FloatArray) -> FloatArray:

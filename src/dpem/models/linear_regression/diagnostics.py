@@ -179,9 +179,9 @@ def _linearity(theta: Parameters) -> Iterator[Diagnostic]:
 def _clipping(theta: Parameters) -> Iterator[Diagnostic]:
     """Intervals that are wide because of what clipping may hide."""
     parts = [np.diag(part)[1:] for part in (theta.sampling, theta.privacy, theta.misfit)]
-    own = np.array([not (a or b) for a, b in zip(theta.collinear, theta.rare, strict=True)], dtype=bool)
-    share = (parts[2] / np.maximum(sum(parts), 1e-300))[own]
-    if own.any() and float(np.median(share)) > 0.5:
+    identified = np.array([not (a or b) for a, b in zip(theta.collinear, theta.rare, strict=True)], dtype=bool)
+    share = (parts[2] / np.maximum(sum(parts), 1e-300))[identified]
+    if identified.any() and float(np.median(share)) > 0.5:
         part = 100 * float(np.median(share))
         message = f"Clipping may hide part of the relation: it makes {part:.0f} % of the variance."
         yield Diagnostic("clipping", "note", message, "More rows or a larger epsilon allow wider clips.")

@@ -148,21 +148,18 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
         order = np.concatenate([[0], 1 + np.argsort(theta.chosen)])
         units = np.diag(np.concatenate([[1.0], 1 / schema.half])) * schema.y_half
         units[0, 1:] = -schema.middle / schema.half * schema.y_half
-        k = len(order)
-        parts = []
-        for part, of_sigma in zip((theta.sampling, theta.privacy, theta.misfit), theta.sigma_error, strict=True):
-            whole = np.zeros((k + 1, k + 1))
-            whole[:k, :k] = (units @ part @ units.T)[np.ix_(order, order)]
-            whole[k, k] = (schema.y_half * of_sigma) ** 2
-            parts.append(whole)
-        sampling, privacy, misfit = (np.sqrt(np.maximum(np.diag(part), 0.0)) for part in parts)
+        units = units[order]
+        parts = [units @ part @ units.T for part in (theta.sampling, theta.privacy, theta.misfit)]
+        sampling, privacy, misfit = (
+            np.append(np.sqrt(np.maximum(np.diag(part), 0.0)), schema.y_half * of_sigma)
+            for part, of_sigma in zip(parts, theta.sigma_error, strict=True)
+        )
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
         selected = "" if self.sparsity is None else "They do not allow for the choice of columns."
         note = notes(self._diagnostics(), selected, cost(theta, self.plan_.prediction))
-        kinds = ("",) * k + ("size",)
-        joint = np.asarray(parts[0] + parts[1] + parts[2])[:k, :k]
-        return Uncertainty.of(names, values, sampling, privacy, note, kinds, misfit, joint)
+        kinds = ("",) * len(order) + ("size",)
+        return Uncertainty.of(names, values, sampling, privacy, note, kinds, misfit, sum(parts))
 
     def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
         return normal_responses(eta, error, self.sigma_, alpha)

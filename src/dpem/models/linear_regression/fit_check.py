@@ -61,7 +61,7 @@ class Explained(RowQuery):
         s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_CURVATURE
         q = (xp.clip(e * e, 0.0, 4.0) - float(clipped_square(4.0))) * f / MOST_UNEQUAL
         seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
-        t, s, q = (xp.clip(own, -1.0, 1.0) for own in (t, s, q))
+        t, s, q = (xp.clip(value, -1.0, 1.0) for value in (t, s, q))
         sums = [xp.sum(seen * t), xp.sum(seen * t * t)]
         sums += [CURVATURE_SHARE * xp.sum(seen * s), UNEQUAL_SHARE * xp.sum(seen * q)]
         return self.most * xp.stack(sums)

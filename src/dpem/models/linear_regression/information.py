@@ -133,15 +133,12 @@ def _long_directions(fit: CurrentFit, information: FloatArray, noise: float) -> 
 
 def _rotated(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit:
     """The fit with rows turn·a in place of a; θ becomes turn⁻ᵀ·θ, and its prior stays what it was."""
-    back, first = np.linalg.inv(turn).T, fit.first
+    back = np.linalg.inv(turn).T
     expected = turn @ fit.expected_information @ turn.T
     np.fill_diagonal(expected, np.where(sizes > 1, 1.0, np.diag(expected)))
     return replace(
         fit,
         frame=replace(fit.frame, whiten=turn[1:, 1:] @ fit.frame.whiten),
-        first=first._replace(
-            answer=turn @ first.answer, slope=first.slope.congruent(turn), noise=turn @ first.noise @ turn.T
-        ),
         posterior=Gaussian(back @ fit.posterior.mean, back @ fit.posterior.covariance @ back.T),
         prior=fit.prior * sizes,
         information=fit.information.congruent(turn),

@@ -11,10 +11,10 @@ import numpy as np
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.columns import Coding, ColumnHistograms, Columns, column_summaries
 from dpem.models.linear_regression.posterior import (
-    FirstAnswer,
     Gaussian,
     NoisyMatrix,
     noise_variances,
+    product_covariance,
     shrunk_correlations,
 )
 from dpem.models.linear_regression.rows import ROUNDING, Frame, gram_bound, row_mask, standardized
@@ -118,10 +118,13 @@ def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Current
     slope.variance[1:, 1:] = whiten**2 @ (known.correlations.variance * (1 + np.eye(p))) @ whiten.T**2 * (1 + np.eye(p))
     slope.variance[0, 1:] = slope.variance[1:, 0] = whiten**2 @ known.mean_variance
     noise = np.append(known.response_variance[p], whiten**2 @ known.response_variance[:p] + coding.unused)
-    first = FirstAnswer(np.append(0.0, whiten @ known.of_response[:p]), slope, np.diag(noise))
     prior = np.append(1.0, np.full(p, TUNING.prior / p))
-    before = Gaussian(np.zeros(p + 1), np.diag(prior))
-    posterior = first.update(before, around=first.update(before, around=before))
+    posterior = Gaussian(np.zeros(p + 1), np.diag(prior))
+    before, answer = posterior, np.append(0.0, whiten @ known.of_response[:p])
+    for _ in range(2):  # errors of the slope count by the size of the coefficients
+        square = np.outer(posterior.mean, posterior.mean) + posterior.covariance
+        error = np.diag(noise + TUNING.first_error**2) + product_covariance(slope.variance, square)
+        posterior = before.given(answer, slope.value, error)
     explained = float(posterior.mean @ slope.value @ posterior.mean) - float(posterior.mean[0] ** 2)
     variance = min(max(1 - explained + float(np.trace(posterior.covariance)), TUNING.least_variance), 1.0)
     root = np.sqrt(columns.seen[:p])
@@ -138,7 +141,6 @@ def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Current
         present_error=float(columns.noise[p]),
         information=slope,
         expected_information=expected,
-        first=first,
         misfit=np.zeros((p + 1, p + 1)),
         unused=coding.unused,
         from_shares=coding.from_shares,
@@ -183,7 +185,7 @@ class FindMoments(Step):
         moments = NoisyMatrix(released / kept, noise_variances(curator.noise_scale(query, self.rho) / kept, k))
         if state.moments is not None:  # of fewer columns, released before
             before = state.moments
-            own = np.ix_(*2 * ([*range(len(before.value) - 1), k - 1],))
-            average = NoisyMatrix(moments.value[own], moments.variance[own]).averaged(before)
-            moments.value[own], moments.variance[own] = average
+            earlier = np.ix_(*2 * ([*range(len(before.value) - 1), k - 1],))
+            average = NoisyMatrix(moments.value[earlier], moments.variance[earlier]).averaged(before)
+            moments.value[earlier], moments.variance[earlier] = average
         return replace(state, moments=moments, current_fit=first_fit(columns, coding, moments))

@@ -102,8 +102,8 @@ def final_parameters(
         sampling, privacy, misfit = (held @ part @ held.T for part in (sampling, privacy, misfit))
         back = np.linalg.pinv(A)
         fit = replace(fit, posterior=Gaussian(back @ (values - b), back @ privacy @ back.T))
-    own, with_response = np.append(0, 1 + kept), np.append(kept, -1)
-    block = np.ix_(own, own)
+    with_intercept, with_response = np.append(0, 1 + kept), np.append(kept, -1)
+    block = np.ix_(with_intercept, with_intercept)
     sigma, columns = math.sqrt(fit.variance) * fit.frame.y_spread, fit.columns
     of_variance = fit.variance * math.sqrt(2 / (n * fit.present)), fit.variance_error, fit.variance_misfit
     theta = Parameters(
@@ -143,18 +143,18 @@ def unidentified_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.boo
     """
     p, used = len(fit.unused), 1 + np.flatnonzero(~fit.unused)
     concerned = np.zeros(p, dtype=bool)
-    own, scale = np.ix_(used, used), max(float(fit.information.value[0, 0]), 0.01)
-    values, vectors = np.linalg.eigh(fit.information.value[own] / scale)
-    variances, squares = fit.information.variance[own] / scale**2, vectors**2
+    block, scale = np.ix_(used, used), max(float(fit.information.value[0, 0]), 0.01)
+    values, vectors = np.linalg.eigh(fit.information.value[block] / scale)
+    variances, squares = fit.information.variance[block] / scale**2, vectors**2
     noise = np.sqrt(2 * np.sum(squares * (variances @ squares), axis=0))
     low = np.maximum(values - TUNING.information_noise * noise, TUNING.least_information)
     left = np.minimum(TUNING.information_noise * noise / values, 1.0) ** len(fit.scores)
     by_residuals = left * np.sqrt(fit.variance / np.maximum(low, noise / 4))
     step = (fit.posterior.mean - fit.scores[-1].at)[used] @ vectors
-    spread = np.sum(vectors * (fit.posterior.covariance[own] @ vectors), axis=0)
+    spread = np.sum(vectors * (fit.posterior.covariance[block] @ vectors), axis=0)
     longer = values / np.maximum(values - 2 * noise, 1e-9)
     by_scores = (longer - 1) * np.sqrt(step**2 + spread)
-    usual = np.maximum(np.sum(vectors * (fit.expected_information[own] @ vectors), axis=0), 1e-12)
+    usual = np.maximum(np.sum(vectors * (fit.expected_information[block] @ vectors), axis=0), 1e-12)
     error = np.clip(1 - values / usual, 0.0, 1.0) * np.minimum(by_residuals, by_scores)
     slopes = fit.frame.in_unit_coordinates()[0][1:, used] @ vectors
     loading = np.abs(slopes) * np.sqrt(np.diag(fit.frame.unit_covariance()))[:, None]

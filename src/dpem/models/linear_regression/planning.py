@@ -95,19 +95,19 @@ def approximate_loss(sizes: Sizes, division: Division) -> float:
     error = _updated_variance(TUNING.explained / p, 1.0, unit, p * unit)
     length = optimal_radius(sizes.n, division.information, normal_lengths(p), sizes.rows_per_person)
     measured = noise(math.sqrt(2) * length**2, division.information) ** 2 / 2
-    unsure = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))
+    information_variance = 1 / (1 / measured + 1 / (unit + TUNING.not_normal**2 / (p + 1)))
     for rho in division.steps:
         scale = 1 - explained + (p + 1) * error
         blur = scale * noise(2 * clips.norm, (1 - TUNING.size_share) * rho) ** 2
-        error = _updated_variance(error, clips.kappa, blur, p * clips.kappa**2 * unsure)
+        error = _updated_variance(error, clips.kappa, blur, p * clips.kappa**2 * information_variance)
     clip = level_clip(sizes.n, division.level, sizes.rows_per_person)
     level = (1 - explained) * noise(2 * clip, division.level) ** 2
     return p * error + error * level / (error + level)
 
 
-def _updated_variance(before: float, slope: float, noise: float, unsure: float) -> float:
-    """One variance after a measurement of that slope, noise, and error of the slope."""
-    return before - (slope * before) ** 2 / (slope**2 * before + noise + unsure * before)
+def _updated_variance(before: float, slope: float, noise: float, slope_error: float) -> float:
+    """One variance after a measurement of that slope, noise, and variance of the slope's error."""
+    return before - (slope * before) ** 2 / (slope**2 * before + noise + slope_error * before)
 
 
 #: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle

@@ -7,8 +7,7 @@ steps t and s have the covariance
 
     noise_t²·[t = s] + bias_t·bias_s·D_ii + Σ_l U_il·d_tl·d_sl.
 
-The weights with the least variance prefer steps near θ, and steps with wide clips where clipping may bias them. The
-moments that a fit begins with are one more measurement, at 0, with a matrix of their own.
+The weights with the least variance prefer steps near θ, and steps with wide clips where clipping may bias them.
 
 *Clipping bias.* A score v = e·a is clipped to the length C. Its excess, (‖v‖ − C)₊·v/‖v‖, has a mean of length
 A(C)·‖ℓ‖: A is the mean length of the excess, but for what cancels of normal errors, which the histogram of lengths
@@ -146,10 +145,10 @@ def _scale_mixture(prior: FloatArray, value: FloatArray, noise: float) -> Gaussi
     """Mean and covariance of N(0, scale²·prior) with a random scale, after a noisy measurement."""
     k, laws, log_likelihood = len(value), [], []
     for scale in TUNING.tails_scales:
-        own = scale**2 * prior
-        error = TUNING.tails_vary**2 * own + noise**2 * np.eye(k)
-        laws.append(Gaussian(np.zeros(k), own).given(value, np.eye(k), error))
-        spread = own + error
+        scaled = scale**2 * prior
+        error = TUNING.tails_vary**2 * scaled + noise**2 * np.eye(k)
+        laws.append(Gaussian(np.zeros(k), scaled).given(value, np.eye(k), error))
+        spread = scaled + error
         log_likelihood.append(-(value @ np.linalg.solve(spread, value) + np.linalg.slogdet(spread)[1]) / 2)
     weight = softmax(log_likelihood)
     means = np.array([law.mean for law in laws])
@@ -159,21 +158,6 @@ def _scale_mixture(prior: FloatArray, value: FloatArray, noise: float) -> Gaussi
 
 
 # --- the coefficients -----------------------------------------------------------------------------------------------
-
-
-class FirstAnswer(NamedTuple):
-    """A first measurement: answer ≈ slope·θ + noise of that covariance, the slope with errors."""
-
-    answer: FloatArray
-    slope: NoisyMatrix
-    noise: FloatArray
-
-    def update(self, law: Gaussian, around: Gaussian, shared: float = 1.0) -> Gaussian:
-        """The law after it, if coefficients lie as ``around``; its slope's errors count ``shared`` times."""
-        square = np.outer(around.mean, around.mean) + around.covariance
-        slope = self.slope.value
-        error = shared * product_covariance(self.slope.variance, square)
-        return law.given(self.answer, slope, self.noise + TUNING.first_error**2 * slope @ slope.T + error)
 
 
 class ScoreAnswer(NamedTuple):
@@ -191,23 +175,21 @@ class ScoreAnswer(NamedTuple):
 def combined_posterior(
     posterior: Gaussian,
     prior: FloatArray,
-    first: FirstAnswer,
     scores: tuple[ScoreAnswer, ...],
     information: NoisyMatrix,
     variance: float,
     lengths: Lengths,
     direction: Gaussian,
 ) -> tuple[Gaussian, FloatArray]:
-    """The posterior after the first measurement and all scores, with respect to noise, and the covariance that
-    clipping adds. ``posterior`` is that before the last score, ``variance`` that of the errors.
+    """The posterior after all scores, with respect to noise, and the covariance that clipping adds. ``posterior`` is
+    that before the last score, ``prior`` has the variances of the coefficients, ``variance`` is that of the errors.
     """
     before = Gaussian(np.zeros(len(prior)), np.diag(prior))
     for _ in range(2):  # weights depend on where the coefficients are
-        law = first.update(before, posterior, TUNING.shared_error)
         average = _average_score(posterior, scores, information, variance, lengths, direction.covariance)
-        unsure = average.noise + average.bias
-        gain = law.gain(information.value, unsure)
-        posterior = law.given(average.answer, information.value, unsure)
+        error = average.noise + average.bias
+        gain = before.gain(information.value, error)
+        posterior = before.given(average.answer, information.value, error)
     misfit = np.asarray(gain @ average.bias @ gain.T)
     return Gaussian(posterior.mean, eigenvalues_from(posterior.covariance - misfit, 0.0)), misfit
 

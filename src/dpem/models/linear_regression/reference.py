@@ -13,7 +13,7 @@ import numpy as np
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.information import Information
 from dpem.models.linear_regression.parameters import final_parameters
-from dpem.models.linear_regression.posterior import FirstAnswer, Gaussian, NoisyMatrix, eigenvalues_from
+from dpem.models.linear_regression.posterior import Gaussian, NoisyMatrix, eigenvalues_from
 from dpem.models.linear_regression.rows import ROUNDING, Frame, RowQuery, Rows, by_missing, imputed_moments
 from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.privacy import Curator
@@ -46,12 +46,13 @@ class FilledMoments(NarrowQuery):
         z = (xp.concat([x, y[:, None]], axis=1) - like(xp, self.centre, x)) / like(xp, self.spread, x)
         precision, p = np.asarray(np.linalg.inv(self.covariance), dtype=float), self.schema.width + 1
         total: Array = None
-        for part, _, own, missing in by_missing(xp, z, y, shares):
+        for part, _, weights, missing in by_missing(xp, z, y, shares):
             none = part, like(xp, np.zeros((p, p)), x)
-            full, unsure = imputed_moments(xp, part, precision, own) if missing else none
+            full, covariance = imputed_moments(xp, part, precision, weights) if missing else none
             v = xp.concat([xp.ones_like(full[:, :1]), full], axis=1)
-            unsure = xp.concat([xp.zeros_like(unsure[:, :1]), unsure], axis=1)
-            matrix = over_rows(xp, weighted(v, own), v) + xp.concat([xp.zeros_like(unsure[:1, :]), unsure], axis=0)
+            covariance = xp.concat([xp.zeros_like(covariance[:, :1]), covariance], axis=1)
+            added = xp.concat([xp.zeros_like(covariance[:1, :]), covariance], axis=0)
+            matrix = over_rows(xp, weighted(v, weights), v) + added
             total = packed(xp, matrix) if total is None else total + packed(xp, matrix)
         return total
 
@@ -137,7 +138,6 @@ def _fit_of(law: Gaussian, state: LinearState) -> CurrentFit:
         present_error=0.0,
         information=information,
         expected_information=slope,
-        first=FirstAnswer(answer, information, none),
         unused=np.zeros(p, dtype=bool),
         from_shares=np.zeros((p, p), dtype=bool),
         misfit=none,

@@ -189,8 +189,8 @@ def gram_bound(radius: float, terms: int) -> Bound:
     which the packing keeps. The products are rounded by one part in 2⁵³ each; the bound is wider by more than that. ∎
     """
     square = radius**2
-    whole = math.sqrt(2.0) * square
-    return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * terms + 16)
+    change = math.sqrt(2.0) * square
+    return rounded(Bound(linf=change, l2=change, size_linf=square, size_l2=square), 4 * terms + 16)
 
 
 class Complete(NamedTuple):

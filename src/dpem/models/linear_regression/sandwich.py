@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import clipped_square
-from dpem.models.linear_regression.columns import factors
 from dpem.models.linear_regression.parameters import classical_covariance, final_parameters
 from dpem.models.linear_regression.rows import RowQuery, Rows
 from dpem.models.linear_regression.state import CurrentFit, LinearState
@@ -19,7 +18,6 @@ from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows, product
 from dpem.queries.narrow import into_ball, rounded, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
-from dpem.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,9 @@ class ScoreVariance(RowQuery):
     def bound(self) -> Bound:
         square, m = self.clip**2, self.mean
         size = max(square - m, m)
-        whole = self.radius * max(math.sqrt(2.0) * size, square)
-        own = self.radius * size
-        return rounded(Bound(linf=whole, l2=whole, size_linf=own, size_l2=own), 4 * len(self.directions) + 8)
+        change = self.radius * max(math.sqrt(2.0) * size, square)
+        size *= self.radius
+        return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 4 * len(self.directions) + 8)
 
     def added(self, xp: Namespace, rows: Rows) -> Array:
         along = product(xp, rows.a, self.directions.T)
@@ -64,50 +62,14 @@ class ScoreVariance(RowQuery):
         return over_rows(xp, t, into_ball(xp, along * along, self.radius, times=weight))
 
 
-class Effects(NamedTuple):
-    """What the sandwich is about: ``of_slopes`` turns (intercept, slopes) of unit coordinates into effects, ``back``
-    turns effects into (intercept, slopes), and ``largest`` is about the largest square of a row's influence on each
-    effect over its mean.
+def influence_directions(fit: CurrentFit) -> FloatArray:
+    """A row q_j for each of (fitted value at the centre, slopes): its influence, scaled so that q_j·a has the mean
+    square 1.
     """
-
-    of_slopes: FloatArray
-    back: FloatArray
-    largest: FloatArray
-
-
-def effect_contrasts(fit: CurrentFit, schema: Schema) -> Effects:
-    """The fitted value at the centre, slopes of numeric columns, and the effect of every level of a factor, also of the
-    baseline, against the mean of all levels. Rows of one level hardly influence the others' effects, whereas
-    all differences from a baseline share its rows.
-    """
-    p, centre = schema.width, fit.frame.centre
-    unit = np.eye(p + 1)[1:]
-    rows, backs, largest = [np.append(1.0, centre)], [np.zeros((p, 1))], [1.0]
-    grouped = np.zeros(p, dtype=bool)
-    for levels in factors(schema):
-        used = levels[~fit.unused[levels]]
-        grouped[levels] = True
-        if len(used):
-            share = fit.columns.share[used]
-            mean = share @ unit[used]
-            rows += [*(unit[used] - mean), -mean]
-            backs.append(np.column_stack([np.eye(p)[:, used], -np.eye(p)[:, used].sum(axis=1)]))
-            largest += list(1 / np.maximum(np.append(share, 1 - share.sum()), 1e-4))
-    for j in np.flatnonzero(~grouped & ~fit.unused):
-        rows.append(unit[j])
-        backs.append(np.eye(p)[:, [j]])
-        one = float(np.nan_to_num(fit.columns.share[j], nan=0.5))
-        largest.append(1 / max(min(one, 1 - one), 1e-4))
-    slopes = np.concatenate(backs, axis=1)
-    intercept = np.eye(1, slopes.shape[1]) - centre @ slopes
-    return Effects(np.array(rows), np.vstack([intercept, slopes]), np.array(largest))
-
-
-def influence_directions(fit: CurrentFit, effects: Effects) -> FloatArray:
-    """A row q_j for each effect: its influence, scaled so that q_j·a has the mean square 1."""
     A, _ = fit.frame.in_unit_coordinates()
+    A[0] += fit.frame.centre @ A[1:]
     information = fit.information.value / fit.present
-    q = effects.of_slopes @ A @ np.linalg.pinv(information, rcond=1e-12, hermitian=True)
+    q = A @ np.linalg.pinv(information, rcond=1e-12, hermitian=True)
     length = np.sqrt(np.maximum(np.sum((q @ information) * q, axis=1), 1e-300))
     return np.asarray(np.where(length[:, None] > 1e-100, q / length[:, None], 0.0))
 
@@ -134,13 +96,13 @@ class FindVariance(Step):
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit, schema, n = state.fit, model.schema_of(state), curator.effective_rows
-        effects = effect_contrasts(fit, schema)
-        q = influence_directions(fit, effects)
+        q, share = influence_directions(fit), np.nan_to_num(fit.columns.share[:-1], nan=0.5)
+        largest = np.append(1.0, 1 / np.maximum(np.minimum(share, 1 - share), 1e-4))  # square of a row's influence
         radius = TUNING.variance_radius * math.sqrt(3 * len(q))
         most = TUNING.variance_noise * curator.n_rows * math.sqrt(self.rho) / radius
         score_clip = fit.clips.norm / math.sqrt(fit.lengths.k)
         clip = max(min(math.sqrt(most), score_clip), TUNING.least_variance_clip)
-        unit = np.minimum(1.0, radius / 2 / effects.largest)
+        unit = np.minimum(1.0, radius / 2 / largest)
         ratio = 1.0 if state.weights is None else state.weights.ratio
         settings = {"directions": q * np.sqrt(unit)[:, None], "clip": clip, "radius": radius, "ratio": ratio}
         query = fit.query(ScoreVariance, schema, **settings)
@@ -150,6 +112,8 @@ class FindVariance(Step):
         )
         excess = fit.tails_square(clip, max(clip, score_clip * fit.clip_scale / fit.sigma))
         root = np.sqrt(inflation * (1 + excess / float(np.mean(inflation))))
-        own = effects.of_slopes @ classical_covariance(fit, n) @ effects.of_slopes.T * np.outer(root, root)
-        theta, fit = final_parameters(fit, effects.back @ own @ effects.back.T, model, state, n)
+        at_centre, at_zero = np.eye(len(q)), np.eye(len(q))
+        at_centre[0, 1:], at_zero[0, 1:] = fit.frame.centre, -fit.frame.centre
+        sampling = at_centre @ classical_covariance(fit, n) @ at_centre.T * np.outer(root, root)
+        theta, fit = final_parameters(fit, at_zero @ sampling @ at_zero.T, model, state, n)
         return replace(state, theta=theta, current_fit=fit)

@@ -145,7 +145,7 @@ class TakeStep(Step):
         before = fit.posterior.wider(fit.misfit)
         direction = fit.direction or prior_direction(before)
         known = fit.information, fit.variance, fit.lengths, direction
-        posterior, misfit = combined_posterior(before, fit.prior, fit.first, scores, *known)
+        posterior, misfit = combined_posterior(before, fit.prior, scores, *known)
         variance_error = math.hypot(fit.variance_error, 0.1 * fit.variance)
         fit = replace(fit, posterior=posterior, misfit=misfit, scores=scores, variance_error=variance_error)
         return replace(state, current_fit=fit)
@@ -250,6 +250,6 @@ def _imputation_covariance(fit: CurrentFit) -> FloatArray:
     """What errors in imputing missing values do to the coefficients."""
     theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
-    covariance = missing**2 * product_covariance(fit.first.slope.variance, np.outer(theta, theta))
+    covariance = missing**2 * product_covariance(fit.information.variance, np.outer(theta, theta))
     covariance[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
     return np.asarray(covariance)

@@ -5,6 +5,7 @@ The residuals are those from the middle of the response, later those from the fi
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
@@ -101,7 +102,8 @@ class FindMiddle(Step):
         query = Places(model.schema.take(np.array([0])), with_columns=False)
         noise = curator.noise_scale(query, self.rho)
         shares = curator.measure(query, self.rho).reshape(1, BINS + 1)
-        return replace(state, columns=numeric_columns(shares, noise))
+        indicator = np.array([model.schema.y_middle == model.schema.y_half == 0.5])
+        return replace(state, columns=numeric_columns(shares, noise, indicator))
 
 
 @dataclass(frozen=True)
@@ -125,20 +127,24 @@ class ChooseColumns(Step):
         return replace(state, chosen=chosen_after(curator, query, self.columns, rho, state.chosen, model.schema.width))
 
 
+class Round(NamedTuple):
+    """Prices of a round of choices, and how many columns it chooses."""
+
+    choice: float
+    columns: float
+    moments: float
+    chosen: int
+
+
 class WideDivision(NamedTuple):
-    """Prices where columns are chosen first: of the middle, of each round (its choice, columns, moments and how many
-    columns), what follows on them all, and how many columns are kept in the end.
+    """Prices where columns are chosen first: of the middle, of each round, of what follows on the ``narrow.p`` chosen
+    columns, and how many columns are kept in the end.
     """
 
     middle: float
-    rounds: tuple[tuple[float, float, float, int], ...]
+    rounds: tuple[Round, ...]
     narrow: Division
     kept: int
-
-    @property
-    def chosen(self) -> int:
-        """How many columns are chosen in all."""
-        return sum(part[3] for part in self.rounds)
 
 
 def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
@@ -156,17 +162,17 @@ def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     check = CHECK_SHARE / (1 - CHECK_SHARE) if sizes.check else 0.0
     middle, choice, *narrow = prices(rho, (*TUNING.wide, check))
     own = Division(over, *narrow)
-    so_far = [sum(counts[: i + 1]) for i in range(len(counts))]
-    parts = zip(prices(choice, counts), prices(own.columns, counts), prices(own.moments, so_far), counts, strict=True)
-    return WideDivision(middle, tuple(parts), own, k)
+    moments = prices(own.moments, itertools.accumulate(counts))
+    rounds = map(Round, prices(choice, counts), prices(own.columns, counts), moments, counts)
+    return WideDivision(middle, tuple(rounds), own, k)
 
 
 def miss_probability(sizes: Sizes, d: int, division: WideDivision) -> float:
     """The chance that a column is missed that explains its equal part of what is expected to be explained: that the
     largest noise of d columns exceeds its score, of which both are known.
     """
-    rho = math.fsum(part[0] for part in division.rounds)
-    scale = sizes.rows_per_person * math.sqrt(division.chosen / (2 * rho)) / sizes.n
+    rho = math.fsum(part.choice for part in division.rounds)
+    scale = sizes.rows_per_person * math.sqrt(division.narrow.p / (2 * rho)) / sizes.n
     signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / division.kept)) / math.pi
     return 1 / (1 + math.exp(min(signal / scale, 700.0)) / d)
 
@@ -187,17 +193,14 @@ class SparseLinearRegression(LinearRegression):
         return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        division, reference = wide_division(sizes, self.sparsity, self.schema.width), math.isinf(sizes.rho)
+        division = wide_division(sizes, self.sparsity, self.schema.width)
+        reference = MaximumLikelihood(math.inf) if math.isinf(sizes.rho) else None
         steps: list[Step] = [FindMiddle(division.middle)]
         columns = 0
-        for choice, spreads, moments, count in division.rounds:
-            columns += count
-            fitting = FindMoments(moments, moment_radius(columns))
-            steps += [
-                ChooseColumns(choice, count),
-                FindColumns(spreads),
-                MaximumLikelihood(math.inf) if reference else fitting,
-            ]
+        for part in division.rounds:
+            columns += part.chosen
+            steps += [ChooseColumns(part.choice, part.chosen), FindColumns(part.columns)]
+            steps += [reference or FindMoments(part.moments, moment_radius(columns))]
         last = reference_steps(sizes)[1:] if reference else score_steps(division.narrow, sizes)
         return (*steps, *last, KeepColumns(0.0, division.kept))
 

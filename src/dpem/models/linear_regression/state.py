@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpem.fitting.step import State
 from dpem.models.linear_regression.clipping import NO_CLIPS, USUAL_TAILS, Clips, Lengths, Tails, normal_lengths
 from dpem.models.linear_regression.columns import Columns
-from dpem.models.linear_regression.posterior import FirstAnswer, Gaussian, NoisyMatrix, ScoreAnswer
+from dpem.models.linear_regression.posterior import Gaussian, NoisyMatrix, ScoreAnswer
 from dpem.models.linear_regression.rows import Frame, RowQuery
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
@@ -43,68 +43,34 @@ class ErrorShape(NamedTuple):
 
 @dataclass(frozen=True)
 class CurrentFit:
-    """A regression that is being fitted. Coefficients are those of its :class:`Frame`.
-
-    Attributes
-    ----------
-    posterior : Gaussian
-        Coefficients that the rows would give without noise, given what was released.
-    prior : array
-        Variances of the coefficients before any release.
-    variance, variance_error : float
-        Variance of the errors, where the response's own is 1, and its standard error.
-    present, present_error : float
-        Share of rows that have a response, and its standard error.
-    information : NoisyMatrix
-        Σ aaᵀ/n of the rows.
-    expected_information : array
-        What the frame leads to expect of the information.
-    unused : array of bool
-        Coordinates that are left out: levels that are too rare, columns that are nearly always missing.
-    from_shares : array of bool
-        Which second moments of columns follow from shares of levels: rows cannot be otherwise.
-    information_released : bool
-        Whether the information has been released, not only expected.
-    residual_mean, residual_variance : Estimate
-        The last release about the residuals at the mean of the posterior: their mean, and the variance of the errors.
-    lengths, tails, clips : Lengths, Tails, Clips
-        How long rows are in the frame, how many scores are longer than those of normal errors, where scores are
-        clipped at present.
-    direction : Gaussian
-        The direction of the excess of clipped scores, once it is measured.
-    clip_unit : float
-        What clips are multiples of, once tails are known; before, it is the present standard deviation of residuals.
-    misfit : array
-        Covariance of the coefficients' errors that do not come from noise: what clipping and the prior may hide.
-    variance_misfit : float
-        How far the variance may be off because of tails beyond the last clip.
+    """A regression that is being fitted. Coefficients are those of its :class:`Frame`; variances are in units of the
+    response's own.
     """
 
     columns: Columns
     frame: Frame
-    posterior: Gaussian
-    prior: FloatArray
-    variance: float
+    unused: NDArray[np.bool_]  # coordinates left out: levels too rare, columns that are nearly always missing
+    from_shares: NDArray[np.bool_]  # second moments of columns that follow from shares of levels
+    posterior: Gaussian  # the coefficients that the rows would give without noise
+    prior: FloatArray  # variances of the coefficients before any release
+    misfit: FloatArray  # covariance of what clipping and imputation may do to the coefficients
+    variance: float  # of the errors, with its standard error, and how far tails beyond the last clip may move it
     variance_error: float
-    present: float
+    present: float  # share of rows with a response, and its standard error
     present_error: float
-    information: NoisyMatrix
+    information: NoisyMatrix  # Σ aaᵀ/n of the rows
     expected_information: FloatArray
-    first: FirstAnswer
-    misfit: FloatArray
-    unused: NDArray[np.bool_]
-    from_shares: NDArray[np.bool_]
+    variance_misfit: float = 0.0
     information_released: bool = False
     scores: tuple[ScoreAnswer, ...] = ()
-    residual_mean: Estimate = NO_ESTIMATE
+    residual_mean: Estimate = NO_ESTIMATE  # of the last release about the residuals at the posterior's mean
     residual_variance: Estimate = NO_ESTIMATE
     shape: ErrorShape | None = None
-    lengths: Lengths = ONE_COLUMN
-    tails: Tails = USUAL_TAILS
-    clips: Clips = NO_CLIPS
-    direction: Gaussian | None = None
-    clip_unit: float | None = None
-    variance_misfit: float = 0.0
+    lengths: Lengths = ONE_COLUMN  # of rows in the frame
+    tails: Tails = USUAL_TAILS  # of scores, beyond those of normal errors
+    clips: Clips = NO_CLIPS  # of scores at present
+    clip_unit: float | None = None  # what clips are multiples of, once tails are known
+    direction: Gaussian | None = None  # of the excess of clipped scores, once it is measured
     converged: bool = True
 
     def query(self, kind: type[Q], schema: Schema, **settings: Any) -> Q:

@@ -33,8 +33,6 @@ class Tuning:
     moment_radius: float = 0.9
     #: Error of first coefficients because moments are clipped, whatever the noise: what counts where rows are many.
     first_error: float = 0.05
-    #: How much more the error of the moments' own matrix counts, because the information shares it.
-    shared_error: float = 16.0
     #: Variance explained that is expected before anything is known, and the sum of the variances that standardised
     #: coefficients have before any release, in units of what they explain together.
     explained: float = 0.4
