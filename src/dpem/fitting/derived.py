@@ -134,7 +134,7 @@ def open_derived(
     probe.feature_names_in_ = np.array(formula.covariates, dtype=object)
     source = DerivedSource(table.source, formula, places)
     names = (*formula.names, *(name for name in weights if name in table.names))
-    return Table(source, names, True, formula.response, formula.column_levels)
+    return Table(source, names, formula.response, formula.column_levels)
 
 
 def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:

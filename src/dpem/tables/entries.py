@@ -210,17 +210,17 @@ def codes(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -
     import pyarrow.compute as pc
 
     column = decoded(column)
-    value = _by_number(column, levels)
-    if is_text(column.type):
+    value, texts = np.full(len(column), math.nan), is_text(column.type)
+    entries = numbers(column, value.dtype) if levels.by_number or not texts else value
+    for spelled, stands in levels.by_number.items():
+        value[entries == spelled] = stands
+    missing = np.isnan(entries)
+    if texts:
         known = levels.by_text
-        place = pc.index_in(column, value_set=pa.array(list(known), column.type))
-        exact = np.append(list(known.values()), np.nan)[_filled(place, len(known))]
+        place = pc.index_in(column, value_set=pa.array(list(known), column.type)).fill_null(len(known))
+        exact = np.append(list(known.values()), math.nan)[np.asarray(place)]
         value = np.where(np.isnan(exact), value, exact)
-        missing = np.asarray(pc.is_null(column)) | _filled(
-            pc.is_in(column, value_set=pa.array(MISSING, column.type)), False
-        )
-    else:
-        missing = np.isnan(numbers(column, np.dtype(np.float64)))
+        missing = np.asarray(pc.is_in(column, value_set=pa.array([None, *MISSING], column.type)))
     if levels.other:
         value[np.isnan(value) & ~missing] = math.inf
     return value.astype(dtype, copy=False)
@@ -228,29 +228,15 @@ def codes(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -
 
 def is_numeric(kind: pa.DataType) -> bool:
     """Types that become floating-point numbers; integers above 2⁵³ and decimals are rounded."""
-    import pyarrow as pa
+    from pyarrow import types
 
-    t = pa.types
-    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_decimal(kind))
+    return any(of(kind) for of in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    t = pa.types
-    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
-
-
-def _by_number(column: Any, levels: Levels) -> NDArray[np.float64]:
-    """The levels of entries that are numbers, or spell them; NaN elsewhere."""
-    known = levels.by_number
-    value = np.full(len(column), math.nan)
-    if not known:
-        return value
-    entries = numbers(column, np.dtype(np.float64))
-    for spelled, stands in known.items():
-        value[entries == spelled] = stands
-    return value
+    return any(of(kind) for of in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def decoded(column: Any) -> Any:
@@ -281,10 +267,6 @@ def _spelled(column: pa.Array) -> pa.Array:
 
 def _plainly(value: float) -> str:
     return f"{value:.15g}"
-
-
-def _filled(column: Any, value: Any) -> NDArray[Any]:
-    return np.asarray(column.fill_null(value))
 
 
 def as_text(entry: Any) -> str | None:

@@ -6,7 +6,7 @@ names and declarations, never on an entry: every table of numbers has an answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ class Table(NamedTuple):
 
     source: Source
     names: tuple[str, ...]
-    named: bool
     y_name: str | None
     levels: dict[str, Levels]
 
@@ -55,30 +54,29 @@ def open_table(
     most ``rows_per_person`` rows.
     """
     declared = checked_levels(levels)
-    given: dict[str, Any] = {"levels": declared, "spelled": spelled, "y_levels": y_levels}
-    who: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
-    source = source_of(estimator, X, y, needs_y=needs_y, **given, **who)
+    read_by: dict[str, Any] = {"levels": declared, "spelled": spelled, "y_levels": y_levels}
+    unit: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
+    source = source_of(estimator, X, y, needs_y=needs_y, **read_by, **unit)
     if is_frame(X):
-        estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)  # type: ignore[attr-defined]
-    found = getattr(estimator, "feature_names_in_", None)
-    known = found if found is not None else getattr(source, "feature_names", None)
+        remember_columns(estimator, source)
+    known = getattr(estimator, "feature_names_in_", getattr(source, "feature_names", None))
     names = tuple(map(str, known)) if known is not None else tuple(f"x{j}" for j in range(source.n_features))
     y_name = response_name(X, y) if needs_y else None
-    _refuse_unknown(declared, names)
+    if unknown := [name for name in declared if name not in names]:
+        raise ArgumentError("levels", f"must name columns of X, but X lacks {listed(unknown)}.")
     if y_name is not None and y_name in names:
         raise ArgumentError(
             "y", f"has the name of a column of X, {y_name!r}: leave the column out of X, or rename one."
         )
     read_as = checked_levels(getattr(X, "text_levels", None) if is_source(X) else None)
-    if not is_frame(X) and not is_dask(X):
-        texts = [name for name, each in declared.items() if each.texts and each != read_as.get(name)]
-        if texts:
-            raise ArgumentError(
-                "levels",
-                f"of {listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
-                "levels, or numbers that stand for them.",
-            )
-    return Table(source, names, found is not None, y_name, {**read_as, **declared})
+    texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
+    if texts and not is_frame(X) and not is_dask(X):
+        raise ArgumentError(
+            "levels",
+            f"of {listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
+            "levels, or numbers that stand for them.",
+        )
+    return Table(source, names, y_name, {**read_as, **declared})
 
 
 def source_of(
@@ -104,13 +102,13 @@ def source_of(
     if is_frame(X):
         frame = frame_of(X)
         source: Source = frame_source(frame, _required(response) if needs_y else None, levels, spelled, person)
-        remember_columns(estimator, source if frame.named else ArraySource(np.empty((0, len(frame.names)))))
+        remember_columns(estimator, source, named=frame.named)
     elif is_dask(X):
         with needed_by("a Dask collection"):
             from dpem.tables.dask import DaskSource
 
-        given: dict[str, Any] = {"levels": levels, "spelled": spelled, "y_levels": y_levels, "person": person}
-        source = DaskSource(X, _required(response) if needs_y else None, **given)
+        read_by: dict[str, Any] = {"levels": levels, "spelled": spelled, "y_levels": y_levels, "person": person}
+        source = DaskSource(X, _required(response) if needs_y else None, **read_by)
         remember_columns(estimator, source)
     elif is_source(X):
         if y is not None:
@@ -183,23 +181,14 @@ def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
 
 
 def response_name(X: Any, y: Any) -> str | None:
-    """The response's name, if it has one."""
-    return getattr(X, "target_name", None) if is_source(X) else _name(y)
-
-
-def _name(y: Any) -> str | None:
-    """The response's own name: of a Series, or of the one column of a DataFrame."""
+    """The response's name: the target of a source, the name of a Series, or of the one column of a DataFrame."""
+    if is_source(X):
+        return getattr(X, "target_name", None)
     if is_frame(y):
         names = frame_of(y).names
         return names[0] if len(names) == 1 else None
     name = getattr(y, "name", None)
     return name if isinstance(name, str) and name else None
-
-
-def _refuse_unknown(declared: Mapping[str, Levels], names: Sequence[str]) -> None:
-    unknown = [name for name in declared if name not in names]
-    if unknown:
-        raise ArgumentError("levels", f"must name columns of X, but X lacks {listed(unknown)}.")
 
 
 def device_arrays(X: Any, y: Any) -> tuple[Any, Any]:
@@ -230,10 +219,10 @@ def refuse_path(X: Any) -> None:
         raise ArgumentError("X", "must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
 
 
-def remember_columns(estimator: BaseEstimator, source: Source) -> None:
+def remember_columns(estimator: BaseEstimator, source: Source, *, named: bool = True) -> None:
     """scikit-learn's fitted facts about the columns."""
     estimator.n_features_in_ = source.n_features
-    names = getattr(source, "feature_names", None)
+    names = getattr(source, "feature_names", None) if named else None
     if names is not None:
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
