@@ -20,7 +20,7 @@ class Prediction:
     ``assumed``.
 
     ``failure`` is the probability of a failed start or selection; ``meaning`` states the prediction in a sentence;
-    ``detectable`` is the coefficient that is selected in half of all fits, where that is known.
+    ``detectable`` is the size below which a coefficient is mostly missed, where that is known.
     """
 
     quantity: str

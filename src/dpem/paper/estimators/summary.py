@@ -34,7 +34,7 @@ def estimates(model: PrivateEM) -> Estimates | None:
     selects = any(isinstance(step, Select) for step in plan.steps)
     detectable = None if plan.prediction is None else plan.prediction.detectable
     limit = detectable if detectable is not None and math.isfinite(detectable) else None
-    meaning = "a coefficient of that size is selected as often as not" if selects else "what that noise may explain"
+    meaning = "smaller coefficients are mostly missed by the selection" if selects else "what that noise may explain"
     names = tuple(column_name(model, j) for j in order)
     ones = np.ones(len(order))
     more = {"note": note, "scale": ones, "scaled": "the units of the columns", "limit": limit, "limit_is": meaning}

@@ -115,13 +115,14 @@ def _prediction(problem: Problem, errors: FloatArray, least: float) -> Predictio
     """The predicted error, from those of the rehearsals."""
     low, median, high = (float(value) for value in np.quantile(errors, [0.05, 0.5, 0.95]))
     part = f"That is {median / problem.signal:.1%} of the assumed length of the coefficients"
-    finds = f"those of {least:.3g} and more are found as often as not" if math.isfinite(least) else "none is found"
+    which = f"those below {least:.3g}" if math.isfinite(least) else "all"
+    missed = f"{which} {'are mostly missed' if problem.sparse else 'may be noise'}"
     missing = f" and {problem.missing:.0%} of the entries missing" if problem.missing else ""
     assumed = (
         f"Rehearsed on simulated rows of the model with coefficients of length {problem.signal:g}, "
         f"sigma = {problem.model.sigma:g}{missing}; privacy noise and sampling error count."
     )
-    return Prediction("distance to the true coefficients", median, low, high, 0.0, f"{part}; {finds}.", assumed, least)
+    return Prediction("distance to the true coefficients", median, low, high, 0.0, f"{part}; {missed}.", assumed, least)
 
 
 def needs_start(plan: Plan) -> bool:
@@ -171,7 +172,8 @@ def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) ->
 
 
 def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
-    """The coefficient whose mean score equals the level of the best null columns.
+    """The coefficient whose mean score equals the level of the best null columns: smaller ones are mostly missed. (At
+    that size 12 % of 60 fits with a private start selected it, and 31 % of 80 without one.)
 
     Among d − s null columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c has the mean score
     E Π_T(c + noise), times the residual's clipping loss. Without a selection it is twice the standard deviation of a
