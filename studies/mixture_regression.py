@@ -1,4 +1,4 @@
-"""Mixtures of regressions under privacy: targets, intervals, one-line data, the plan's word.
+"""Mixtures of regressions under privacy: targets, intervals, rows of one regression, the plan's prediction.
 
     python -m studies.mixture_regression targets 10        # seeds 1000, 1001, …; appends to results
     python -m studies.mixture_regression coverage 100
@@ -53,7 +53,7 @@ def columns(n, d, rng, correlation=0.5):
     return np.column_stack([shapes[j % 4](z[:, j]) for j in range(d)])
 
 
-def lines(d, weights, apart, rng):
+def regressions(d, weights, apart, rng):
     """Slopes at the corners of a triangle or the ends of a stick, for columns of unit spread."""
     K = len(weights)
     q = np.linalg.qr(rng.standard_normal((d, 2)))[0]
@@ -64,11 +64,11 @@ def lines(d, weights, apart, rng):
 
 
 def table(setting, seed, n_new=20_000):
-    """Rows, new rows, public bounds, and the true lines in units."""
+    """Rows, new rows, public bounds, and the true regressions in units."""
     n, d, _, weights, apart = setting
     rng = np.random.default_rng([seed, 7])
     X = columns(n + n_new, d, rng)
-    coef, intercept, sigma, weights = lines(d, weights, apart, rng)
+    coef, intercept, sigma, weights = regressions(d, weights, apart, rng)
     mean, spread = X.mean(axis=0), X.std(axis=0)
     k = rng.choice(len(weights), len(X), p=weights)
     y = intercept[k] + np.sum(coef[k] * (X - mean) / spread, axis=1) + sigma[k] * rng.standard_normal(len(X))
@@ -102,7 +102,7 @@ def score(X, y, found):
     return float(np.logaddexp.reduce(joint(X, y, *found), axis=1).mean())
 
 
-def one_line(X, y):
+def one_regression(X, y):
     ones = np.column_stack([np.ones(len(y)), X])
     b = np.linalg.lstsq(ones, y, rcond=None)[0]
     return b[None, 1:], b[:1], np.array([(y - ones @ b).std()]), np.ones(1)
@@ -172,7 +172,7 @@ def targets(count):
                 name,
                 seed,
                 gap=limit - model.score(X_new, y_new),
-                one_line=limit - score(X_new, y_new, one_line(X, y)),
+                one_line=limit - score(X_new, y_new, one_regression(X, y)),
                 moved=1 - same_class(own, model.predict_component(X_new, y_new)),
                 better=model.fit_check_.better,
                 suggested=model.suggested_components_,
@@ -214,7 +214,7 @@ def coverage(count):
 
 
 def single(count):
-    """What the fit check and the cells say where there is one line, with errors of several kinds."""
+    """What the fit check and the cells say where there is one regression, with errors of several kinds."""
     kinds = {
         "one line, normal errors": lambda x, e, rng: e,
         "one line, t4 errors": lambda x, e, rng: rng.standard_t(4, len(e)),
@@ -235,7 +235,7 @@ def single(count):
 
 
 def plan(count):
-    """The plan's word against what happens, on tables as assumed: rows that privacy puts into another class."""
+    """The plan's word against what happens, on tables as assumed: rows that privacy puts into another component."""
     for n, d, K, epsilon in ((2_000, 5, 2, 1.0), (5_000, 5, 2, 1.0), (5_000, 5, 3, 1.0), (20_000, 10, 2, 0.5),
                              (20_000, 10, 3, 1.0), (20_000, 5, 3, 0.5), (50_000, 10, 3, 0.5)):  # fmt: skip
         for seed in range(FIRST_SEED, FIRST_SEED + count):
@@ -378,7 +378,7 @@ def tables():
 
 
 def figure():
-    """Left: the survey's two lines along expenditure, private and not. Right: what privacy costs, and one line."""
+    """Left: the survey's two regressions along expenditure, private and not. Right: what privacy costs, and one regression."""
     import matplotlib.pyplot as plt
 
     X, y, bounds, y_bounds = survey()
@@ -403,8 +403,8 @@ def figure():
         right.plot(values["one_line"], [i] * len(values["one_line"]), "|", color="tab:red", ms=10)
     right.set(xscale="log", xlabel="log-likelihood per new row below EM's", ylim=(len(found) - 0.5, -0.5))
     right.set_yticks(range(len(found)), [setting.replace(", eps", ",\neps") for setting in found], fontsize=8)
-    right.plot([], [], "o", color="tab:blue", label="private, K lines")
-    right.plot([], [], "|", color="tab:red", ms=10, label="one line, not private")
+    right.plot([], [], "o", color="tab:blue", label="private, K regressions")
+    right.plot([], [], "|", color="tab:red", ms=10, label="one regression, without privacy")
     right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     plt.tight_layout()
     plt.savefig(RESULTS.parent.parent / "docs" / "img" / "mixture-regression.png", dpi=130)

@@ -26,7 +26,6 @@ from dpem.models.mixture_regression.queries import (
     FAR_WEIGHT,
     ColumnSizes,
     ColumnSquares,
-    ComponentLeads,
     ComponentScores,
     LeadAndMissed,
     RegressionMoments,
@@ -84,10 +83,10 @@ def test_without_noise_the_steps_end_where_em_ends_from_the_same_start(with_inte
     model = estimator._model(schema)
     asked = model.steps(Sizes(len(y), math.inf, 0.5, math.inf, 1, False))
     curator = Curator(ArraySource(X, y), Account(math.inf, 0.5), SeededNoise(0))
-    state = run_steps(curator, model, asked[:6], model.start())
+    state = run_steps(curator, model, asked[:5], model.start())
     start = state.estimate
     before = estimator._attributes(model.parameters(state, start, np.zeros_like(start.error)), schema)
-    after = estimator._attributes(run_steps(curator, model, asked[6:], state).theta, schema)
+    after = estimator._attributes(run_steps(curator, model, asked[5:], state).theta, schema)
     names = ("coef_", "intercept_", "sigma_", "weights_")
     optimum = plain_em(X, y, *(before[name] for name in names), with_ones=with_intercept)
     order = np.argsort(-optimum[-1])
@@ -227,16 +226,14 @@ def test_the_mean_of_a_cut_square():
 
 def queries(d=3):
     frame, theta = skewed_frame(d), some_components()
-    line = np.array([0.1, 0.4, -0.2, 0.3])
+    regression = np.array([0.1, 0.4, -0.2, 0.3])
     axes = np.linalg.qr(np.random.default_rng(2).standard_normal((d, 2)))[0]
-    other = Components(np.array([0.5, 0.5]), np.tile(line, (2, 1)), np.array([0.3, 1.5]))
     return {
         "sizes": ColumnSizes(schema(d), np.array([0.2, -0.1, 0.0, 0.3]), np.array([0.5, 0.9, 0.01, 1.0])),
         "squares": ColumnSquares(schema(d), np.array([0.9, -0.4, 0.0])),
         "moments": RegressionMoments(schema(d), frame, 2.5),
-        "directions": UnevenSpread(schema(d), frame, line, 0.6, 2.0),
-        "cells": ResidualCells(schema(d), frame, line, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
-        "leads": ComponentLeads(schema(d), frame, (theta, replace(theta, masses=np.array([0.1, 0.9]))), other),
+        "directions": UnevenSpread(schema(d), frame, regression, 0.6, 2.0),
+        "cells": ResidualCells(schema(d), frame, regression, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
         "scores": ComponentScores(schema(d), frame, theta, 1.8, 2.2),
         "scores of far components": ComponentScores(
             schema(d),
@@ -453,7 +450,7 @@ def test_any_table_of_numbers_gets_an_answer(kind):
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_one_line_is_said_to_be_one_line():
+def test_one_regression_is_said_to_be_one():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((8000, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(8000)
@@ -613,17 +610,19 @@ def test_a_column_of_rare_values_does_not_get_a_huge_coefficient():
     assert np.abs(model.coef_[:, 1]).max() < 60
 
 
-@pytest.mark.parametrize(("spread", "heavy"), [(0.9, False), (0.08, True)])
-def test_components_of_very_different_spread_are_said_to_be_heavy_tails(spread, heavy):
+@pytest.mark.parametrize(("limit", "wide"), [(8, False), (2000, True)])
+def test_bounds_within_which_two_responses_outweigh_the_components_are_said_to_be_wide(limit, wide):
     rng = np.random.default_rng(2)
     x = rng.uniform(-1, 1, (20_000, 1))
-    narrow = rng.uniform(size=20_000) < 0.5
-    y = np.where(narrow, x[:, 0] + spread * rng.standard_normal(20_000), -x[:, 0] + rng.standard_normal(20_000))
+    y = np.where(rng.uniform(size=20_000) < 0.5, 2, -2) * x[:, 0] + 0.5 * rng.standard_normal(20_000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-8, 8), random_state=0)
+        model = DPMixtureRegression(2, epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-limit, limit))
         model.fit(x, y)
-    assert ("heavy-tails" in [each.code for each in model.diagnostics_]) == heavy
+    assert ("wide-response-bounds" in [each.code for each in model.diagnostics_]) == wide
+    responses = [*y, limit, limit]
+    lost = len(y) * model.score(x, y) - len(responses) * model.score(np.vstack([x, [[0], [0]]]), responses)
+    assert (lost > model.fit_check_.lead * len(y)) == wide
 
 
 def with_outliers(share, seed=0):

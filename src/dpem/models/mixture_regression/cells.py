@@ -50,12 +50,6 @@ class Cells:
     def q(self) -> int:
         return self.mass.ndim - 1
 
-    def leading(self, q: int) -> Cells:
-        """The same for the first q directions: cells are added, and their noise with them."""
-        merged = math.prod(self.mass.shape[q:-1])
-        mass = self.mass.sum(axis=tuple(range(q, self.q)))
-        return Cells(mass, self.noise * math.sqrt(merged), self.n, self.x_edges, self.r_edges)
-
     def places(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of a standard normal coordinate in the x-cells, cells × q."""
         e = np.concatenate([[-np.inf], self.x_edges, [np.inf]])

@@ -135,13 +135,16 @@ class DPMixtureRegression(PrivateEstimator):
         if narrow:
             words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
             diagnostics.append(Diagnostic("point-mass", "warning", words))
-        elif (ratio := self.sigma_.max() / self.sigma_.min()) > TUNING.heavy:
+        check, several = self.fit_check_, TUNING.responses
+        distance = (1 + abs(theta.weights @ (theta.intercepts + theta.slopes @ theta.x_mean))) / theta.spreads.max()
+        gain = math.inf if check is None or math.isinf(self.plan_.epsilon) else check.lead * self.plan_.n
+        if not failed and several * distance**2 / 2 > gain:
             words = (
-                f"Errors have heavy tails: the residual spreads of the components differ by a factor of {ratio:.2g}. "
-                "A few responses far from every component may decide the log-likelihood, and the noise hides them."
+                f"y_bounds reach {distance:.0f} residual spreads from the components: {several} responses there would "
+                "cost more log-likelihood than the components gain, and the noise hides so few."
             )
-            advice = "Model a transformed response, such as its logarithm, or narrow y_bounds."
-            diagnostics.append(Diagnostic("heavy-tails", "warning", words, advice))
+            advice = "Narrow y_bounds, or model a transformed response, such as its logarithm."
+            diagnostics.append(Diagnostic("wide-response-bounds", "warning", words, advice))
         if theta.missed:
             words = (
                 f"About {100 * theta.missed:.2g} % of the responses lie more than {FAR:g} residual spreads from every "

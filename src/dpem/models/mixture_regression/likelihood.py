@@ -75,8 +75,8 @@ def maximum_likelihood(
     step: LeastSquares,
     extra: int,
 ) -> Components:
-    """The likeliest end of EM from the starts, and from ``extra`` random ones around the last."""
-    rng, base = generator(0), starts[-1]
+    """The likeliest end of EM from the starts, and from ``extra`` random ones around the first."""
+    rng, base = generator(0), starts[0]
     turned = [base.coefficients + base.spreads[:, None] * rng.standard_normal(base.shape) for _ in range(extra)]
     others = [Components(base.masses, own, base.spreads) for own in turned]
 

@@ -16,7 +16,6 @@ from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict
 from dpem.models.mixture_regression.steps import (
     CELLS,
     TUNING,
-    ChooseStart,
     CountCells,
     FindDirections,
     FindMoments,
@@ -94,11 +93,11 @@ class MixtureRegression(Model):
         q = min(self.schema.width, self.n_components, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
         directions = TUNING.directions if self.schema.width > q else 0.0
-        first = (TUNING.sizes, TUNING.moments, TUNING.regression, directions, TUNING.cells, TUNING.choice)
+        first = (TUNING.sizes, TUNING.moments, TUNING.regression, directions, TUNING.cells)
         growing = TUNING.growth ** np.arange(TUNING.scores)
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
-        size, moments, refine, direct, count, choose, *scores, checked = prices(sizes.rho, shares)
+        size, moments, refine, direct, count, *scores, checked = prices(sizes.rho, shares)
         cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
         last = [False] * (len(scores) - 1) + [True]
         return (
@@ -107,7 +106,6 @@ class MixtureRegression(Model):
             RefineRegression(refine),
             *((FindDirections(direct, q),) if directions else ()),
             CountCells(count, q, self.n_components),
-            ChooseStart(choose),
             *(ImproveComponents(*own) for own in zip(scores, cautions.tolist(), last, strict=True)),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )

@@ -1,4 +1,4 @@
-"""All queries of the fit: sizes, moments, directions, cells, leads, scores, and the check's."""
+"""All queries of the fit: sizes, moments, directions, cells, scores, and the check's."""
 
 from __future__ import annotations
 
@@ -172,34 +172,6 @@ def _one_hot(xp: Namespace, values: Array, edges: Array) -> Array:
     beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
     first = xp.ones_like(beyond[:, :1])
     return xp.concat([first, beyond], axis=1) - xp.concat([beyond, xp.zeros_like(first)], axis=1)
-
-
-@dataclass(frozen=True)
-class ComponentLeads(NarrowQuery):
-    """Σ clip(log p(y | x, components) − log p(y | x, baseline), ±B) for each of m sets of components.
-
-    *Lemma.* ℓ2 sensitivity 2B√m. *Proof.* Each of m numbers lies in [−B, B] by the clamp. ∎
-    """
-
-    frame: Frame = field(repr=False)
-    starts: tuple[Components, ...] = field(repr=False)
-    baseline: Components = field(repr=False)
-    most: float = 3.0
-
-    @property
-    def label(self) -> str:
-        return f"which of {len(self.starts) + 1} starts is likelier, clamped at {self.most:.4g}"
-
-    @property
-    def bound(self) -> Bound:
-        m = len(self.starts)
-        return rounded(Bound.symmetric(linf=self.most, l2=self.most * math.sqrt(m)), m)
-
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        v, t, seen = self.frame.rows(xp, x, y)
-        base = self.baseline.log_density(xp, v, t)
-        leads = xp.stack([start.log_density(xp, v, t) - base for start in self.starts], axis=1)
-        return xp.sum(xp.clip(zero_nonfinite(xp, leads), -self.most, self.most) * seen[:, None], axis=0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The steps that fit a mixture of regressions: sizes, moments, directions, cells, the choice of a start, scores."""
+"""The steps that fit a mixture of regressions: sizes, moments, one regression, directions, cells, scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dpem.models.mixture_regression.queries import (
     USUALLY_FAR,
     ColumnSizes,
     ColumnSquares,
-    ComponentLeads,
     ComponentScores,
     LeadAndMissed,
     RegressionMoments,
@@ -39,9 +38,9 @@ class Tuning:
 
     Attributes
     ----------
-    sizes, moments, regression, directions, cells, choice, check : float
+    sizes, moments, regression, directions, cells, check : float
         Parts of ρ: scales of the columns, second moments, scores of one regression, directions in which residuals
-        spread unevenly, counts in cells, the choice of a start, the fit check. The scores get the rest.
+        spread unevenly, counts in cells, the fit check. The scores get the rest.
     scores : int
         Score queries.
     growth : float
@@ -58,8 +57,9 @@ class Tuning:
         half of ``studies.mixture_regression public``).
     narrow : float
         A component is called a point mass where its residual spread is below this part of the largest.
-    heavy : float
-        Errors are called heavy-tailed where residual spreads differ by more than this factor (the tuning half).
+    responses : int
+        The bounds of the response are called wide if so many responses there would outweigh the fit check's lead (the
+        tuning half).
     unstable : float
         Components are called unstable where errors put more than this share of rows into another one
         (``python -m studies.mixture_regression public`` on the tuning half).
@@ -70,7 +70,6 @@ class Tuning:
     regression: float = 0.06
     directions: float = 0.12
     cells: float = 0.12
-    choice: float = 0.04
     check: float = 0.08
     scores: int = 10
     growth: float = 1.3
@@ -80,7 +79,7 @@ class Tuning:
     starts: int = 6
     constant: float = 2.5
     narrow: float = 0.02
-    heavy: float = 6.0
+    responses: int = 2
     unstable: float = 0.025
 
 
@@ -114,9 +113,9 @@ class RegressionState(State):
 
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
     ``regression`` and ``spread`` the one best regression and its residual spread; ``axes`` the directions in which
-    residuals spread unevenly; ``starts`` those of the counts, ``parallel``
-    the one in which all components have the slopes of one regression; ``path`` and ``needed`` the misfit of 1, 2, …
-    components and by how much one more must lower it; ``estimate`` the components and their errors.
+    residuals spread unevenly; ``starts`` components of any slopes and parallel ones, the better supported first;
+    ``path`` and ``needed`` the misfit of 1, 2, … components and by how much one more must lower it; ``estimate`` the
+    components and their errors.
     """
 
     frame: Frame = NO_FRAME
@@ -125,7 +124,6 @@ class RegressionState(State):
     spread: float = 1.0
     axes: FloatArray | None = None
     starts: tuple[Components, ...] = ()
-    parallel: Components = NO_COMPONENTS
     path: FloatArray = field(default_factory=lambda: NOTHING)
     needed: float = 0.0
     estimate: newton.Estimate = NO_ESTIMATE
@@ -267,7 +265,10 @@ def radius_of_directions(d: int, reach: float = 1.15) -> float:
 
 @dataclass(frozen=True)
 class CountCells(Step):
-    """Counts in cells of those directions and the residual; fits of any number of components to them are free."""
+    """Counts in cells of those directions and the residual; fits of any number of components to them are free.
+
+    The start are components of any slopes, or parallel regressions where the counts do not clearly decide the slopes.
+    """
 
     directions: int = 2
     n_components: int = 2
@@ -286,43 +287,26 @@ class CountCells(Step):
         present = float(state.observed[-1])
         noise = curator.noise_scale(query, self.rho) / present
         cells = Cells(answer / present, noise, curator.n_rows * present, x_edges, r_edges)
-        fits = {k: fit_cells(cells, k) for k in range(1, self.n_components + 2)}
-        starts = [fits[self.n_components]]
-        if q > max(self.n_components - 1, 1):
-            starts.append(fit_cells(cells.leading(max(self.n_components - 1, 1)), self.n_components))
-        parallel = fit_cells(cells, self.n_components, parallel=True)
-
-        def components(fit: CellFit) -> Components:
-            own = np.tile(state.regression, (self.n_components, 1))
-            own[:, 0] += state.spread * fit.intercepts
-            own[:, 1:] += state.spread * fit.slopes @ axes[:, : fit.slopes.shape[1]].T
-            weights = np.maximum(fit.weights, 0.03)
-            return Components(
-                present * weights / weights.sum(), model.allowed(state.frame, own), state.spread * fit.spreads
-            )
-
-        path = np.array([fits[k].misfit for k in sorted(fits)])
+        fits = [fit_cells(cells, k) for k in range(1, self.n_components + 2)]
+        free, parallel = fits[self.n_components - 1], fit_cells(cells, self.n_components, parallel=True)
         needed = (q + 3) * math.log(max(curator.n_rows, 2))
-        sets = tuple(map(components, starts))
-        return replace(state, starts=sets, parallel=components(parallel), path=path, needed=needed)
+        ordered = (free, parallel) if free.misfit + needed < parallel.misfit else (parallel, free)
+        starts = tuple(self._components(model, state, fit, axes) for fit in ordered)
+        return replace(
+            state,
+            starts=starts,
+            estimate=newton.Estimate.of_start(starts[0]),
+            path=np.array([fit.misfit for fit in fits]),
+            needed=needed,
+        )
 
-
-@dataclass(frozen=True)
-class ChooseStart(Step):
-    """Which start is likelier: those of the cells, or parallel regressions, which fewer counts decide."""
-
-    margin: float = 0.02
-
-    def describe(self) -> str:
-        return "which of the starts is likelier"
-
-    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        query = ComponentLeads(model.schema, state.frame, state.starts, state.parallel)
-        leads = curator.measure(query, self.rho)
-        best = int(np.argmax(leads))
-        ahead = leads[best] > self.margin + curator.noise_scale(query, self.rho)
-        start = state.starts[best] if ahead else state.parallel
-        return replace(state, estimate=newton.Estimate.of_start(start))
+    def _components(self, model: Any, state: RegressionState, fit: CellFit, axes: FloatArray) -> Components:
+        coefficients = np.tile(state.regression, (self.n_components, 1))
+        coefficients[:, 0] += state.spread * fit.intercepts
+        coefficients[:, 1:] += state.spread * fit.slopes @ axes.T
+        weights = np.maximum(fit.weights, 0.03)
+        masses = state.observed[-1] * weights / weights.sum()
+        return Components(masses, model.allowed(state.frame, coefficients), state.spread * fit.spreads)
 
 
 @dataclass(frozen=True)
@@ -351,8 +335,7 @@ class ImproveComponents(Step):
             now = newton.improved(now, expected, curator.measure(query, self.rho), noise, self.caution)
         else:
             step = LeastSquares(coefficients, model.allowed(frame, np.zeros(len(coefficients))))
-            starts = [now.theta, *state.starts, state.parallel]
-            best = maximum_likelihood(curator, model.schema, frame, starts, step, TUNING.starts)
+            best = maximum_likelihood(curator, model.schema, frame, state.starts, step, TUNING.starts)
             now = replace(now, theta=best, error=np.zeros_like(now.error))
         if not self.last:
             return replace(state, estimate=now)
