@@ -378,7 +378,7 @@ def tables():
 
 
 def figure():
-    """Left: the survey's two regressions along expenditure, private and not. Right: what privacy costs, and one regression."""
+    """Left: the survey's two regressions along expenditure, private and not. Right: what privacy costs."""
     import matplotlib.pyplot as plt
 
     X, y, bounds, y_bounds = survey()

@@ -46,22 +46,15 @@ class Estimate:
         return cls(theta, np.diag(np.tile([mass, *[coefficient] * p, spread], K) ** 2))
 
 
-def normal_points(n: int, d: int) -> FloatArray:
-    """2n standard normal points of d coordinates, in opposite pairs, of unit covariance; the same every time.
-
-    >>> points = normal_points(500, 3)
-    >>> np.allclose(points.T @ points / 1000, np.eye(3)), np.allclose(points.sum(axis=0), 0)
-    (True, True)
-    """
-    x = normal(0, (n, d))
-    x = np.concatenate([x, -x])
-    return np.asarray(x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T)
-
-
 def simulated_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Rows that follow the components, with normal columns: (1, x̃), t and what each row weighs."""
+    """Rows that follow the components, with normal columns: (1, x̃), t and what each row weighs; the same every time.
+
+    Columns and errors are 2n standard normal points in opposite pairs, of unit covariance.
+    """
     K, p = theta.shape
-    x = normal_points(n, p)
+    x = normal(0, (n, p))
+    x = np.concatenate([x, -x])
+    x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
     v = np.column_stack([np.ones(len(x)), x[:, 1:]])
     t = np.concatenate([v @ theta.coefficients[k] + theta.spreads[k] * x[:, 0] for k in range(K)])
     return np.tile(v, (K, 1)), t, np.repeat(theta.masses / np.sum(theta.masses) / len(x), len(x))
