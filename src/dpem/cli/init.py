@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from dpem._html import fill
 from dpem.cli import options as shared
 from dpem.cli.common import Exit, Session, refusing
 from dpem.cli.options import PATH, option
@@ -74,44 +75,21 @@ def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str]
 
 
 def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "utf-8") -> str:
-    quoted = {name: json.dumps(name, ensure_ascii=False) for name in kinds}
-    texts = [name for name, kind in kinds.items() if "string" in kind]
-    numbers = [name for name in kinds if name not in texts]
-    codes = list(kinds) if not any(kinds.values()) else texts
+    def quoted(text: str) -> str:
+        return json.dumps(text, ensure_ascii=False)
+
+    texts = {name for name, kind in kinds.items() if "string" in kind}
     dataset = Path(data).name.split(".")[0].strip()
     if not dataset or not dataset.isprintable() or len(dataset) > 80:
         dataset = "table"  # a ledger would not accept the name of the file
-    lines = [
-        "# Public facts about this table. Every dpem command reads this file; options of the command take precedence.",
-        "# Fill it in from a codebook or from the range of an instrument, never from the rows themselves.",
-        "",
-        f"data = {json.dumps(data, ensure_ascii=False)}",
-        *([] if sep is None else [f"sep = {json.dumps(sep)}"]),
-        *([] if encoding == "utf-8" else [f"encoding = {json.dumps(encoding)}"]),
-        *(['decimal = ","    # remove this line if decimals follow a point'] if sep == ";" else []),
-        'ledger = "sqlite:///budget.db"',
-        f"dataset = {json.dumps(dataset, ensure_ascii=False)}    # its name in the ledger",
-        "",
-        '# target = "…"              # the response of a regression; its bounds are needed below too',
-        "# epsilon = 1.0",
-        "# delta = 1e-6              # well below one over the number of rows",
-        '# person = "…"              # the column that identifies the person, if people have several rows',
-        "# rows_per_person = 1       # the largest number of rows of one person that are used",
-        '# purpose = "…"             # recorded in the ledger with each fit',
-        "",
-        "# Remove the # before each column to be used, in one of the two lists, and fill in its values. Other columns",
-        "# are not used: leave identifiers, names, dates and remarks as they are.",
-        "",
-        "# The lowest and highest value that each number can take; values outside are moved to the nearest bound.",
-        "[bounds]",
-        *(f"# {quoted[name]} = [0, 0]{f'    # {kinds[name]}' if kinds[name] else ''}" for name in numbers),
-        "",
-        "# The possible values of each column of texts or codes; any other entry counts as missing.",
-        "[levels]",
-        *(f'# {quoted[name]} = ["…", "…"]{f"    # {kinds[name]}" if kinds[name] else ""}' for name in codes),
-        "",
-        "# Then:  dpem ledger open --epsilon 3 --delta 1e-5       once: the budget of all fits together",
-        "#        dpem fit linear-regression --dry-run            the plan of a fit, its price and its predicted error",
-        "#        dpem fit linear-regression --report report.html",
-    ]
-    return "\n".join(lines) + "\n"
+    page = fill(
+        "dpem.toml",
+        data=quoted(data),
+        sep=sep and quoted(sep),
+        encoding=encoding != "utf-8" and quoted(encoding),
+        decimal=sep == ";",
+        dataset=quoted(dataset),
+        numbers=[(quoted(name), kind) for name, kind in kinds.items() if name not in texts],
+        codes=[(quoted(name), kind) for name, kind in kinds.items() if name in texts or not any(kinds.values())],
+    )
+    return page + "\n"
