@@ -51,10 +51,10 @@ FINE = Axes(
     (2, 3, 5, 8),
 )
 #: For models whose plans take long, and for those whose plans take longer.
-SMALL = Axes(FINE.rows, (5, 10, 20), FINE.epsilons, (2, 3, 4))
+SMALL = Axes(FINE.rows, (5, 10, 20), FINE.epsilons, (2, 3, 5))
 COARSE = Axes((1000, 10_000, 100_000, 1_000_000), (5, 10, 20), (0.1, 0.3, 1.0, 3.0, 10.0), (2, 4))
-#: Seconds that the plans of one model should take.
-PATIENCE = 60.0
+#: Seconds that the plans of one model should take, and the most of them.
+PATIENCE, MOST_NODES = 60.0, 2500
 
 #: Where ρ is tabled.
 EPSILON_TABLE = tuple(float(f"{value:.6g}") for value in np.geomspace(0.01, 30, 36))
@@ -99,8 +99,8 @@ def assumed_effect(kind: type[Any]) -> Effect | None:
 def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> dict[str, Any] | None:
     """Predictions of a model on the grid, or None where it makes none.
 
-    ``values`` has, for each (effect, groups, columns, rows, ε) in that order of nesting, median, low, high and failure;
-    null where the plan refuses. ``assumed`` has the words for each number of groups, "{groups}" and
+    ``values`` has, for each (effect, groups, columns, rows, ε) in that order of nesting, a node (:func:`encoded`); null
+    where the plan refuses. ``assumed`` has the words for each number of groups, "{groups}" and
     "{effect}" standing for the numbers.
     """
     count, effect = counted(kind), assumed_effect(kind)
@@ -138,7 +138,7 @@ def tabled(kind: type[Any], say: Callable[[str], None] = lambda text: None) -> d
         "needs_y": bool(kind._needs_y),
         "bounds": "bounds" in inspect.signature(kind.__init__).parameters,
         "rho": [largest_price(epsilon, DELTA, gaussian=gaussian).rho for epsilon in axes.epsilons],
-        "values": plain(never_worse(values)),
+        "values": encoded(never_worse(values)),
     }
     return {**own, "shares": shares(middle_plan(kind, own)[0])}
 
@@ -154,7 +154,7 @@ def middle_plan(kind: type[Any], table: dict[str, Any]) -> tuple[Plan, list[floa
         (effect["others"].index(effect["usual"]), *place), (len(effect["others"]), *map(len, axes))
     )
     plan = estimator(kind, d, Price(rho, table["gaussian"]).epsilon(DELTA), K).plan(n, d)
-    return plan, table["values"][index]
+    return plan, decoded(table["values"][index])
 
 
 def shares(plan: Plan) -> list[float]:
@@ -178,7 +178,7 @@ def _worded(words: str, effect: Effect | None, strength: float | None, groups: i
 
 
 def _axes(kind: type[Any], effects: int) -> Axes:
-    """As many points as there is time for: a plan of the most columns is timed, once what it compiles is compiled."""
+    """As many points as there are time and room for: a plan of the most columns is timed, once it is compiled."""
     for axes in (FINE, SMALL):
         d = axes.columns[-1]
         times = []
@@ -188,7 +188,7 @@ def _axes(kind: type[Any], effects: int) -> Axes:
             times.append(time.process_time() - begun)
         took = sum(times[1:]) / 2
         plans = len(axes.rows) * len(axes.columns) * len(axes.epsilons) * (len(axes.groups) if counted(kind) else 1)
-        if took * plans * effects < PATIENCE:
+        if took * plans * effects < PATIENCE and plans * effects <= MOST_NODES:
             return axes
     return COARSE
 
@@ -203,10 +203,26 @@ def never_worse(values: FloatArray) -> FloatArray:
     return made
 
 
-def plain(values: FloatArray) -> list[list[float] | None]:
-    """The nodes in order, each four numbers of four digits, or null."""
+def encoded(values: FloatArray) -> list[list[float] | None]:
+    """The nodes in order, or null: median, low and high in hundredths of natural logarithms, and the failure where it
+    is at least 0.0005. Logarithms have no 0, for which the least prediction above 0 stands.
+    """
     nodes = values.reshape(-1, 4)
-    return [None if math.isnan(node[0]) else [float(f"{part:.4g}") for part in node] for node in nodes]
+    least = np.min(nodes[:, :3], initial=np.inf, where=nodes[:, :3] > 0)
+    logs = np.rint(100 * np.log(np.maximum(nodes[:, :3], least)))
+    return [
+        None if math.isnan(failure) else [*map(int, log), *([round(failure, 3)] if failure >= 5e-4 else [])]
+        for log, failure in zip(logs, nodes[:, 3].tolist(), strict=True)
+    ]
+
+
+def decoded(node: Sequence[float]) -> list[float]:
+    """Median, low, high and failure of a node.
+
+    >>> [round(value, 3) for value in decoded([-100, -200, 0, 0.25])], decoded([0, 0, 0])[3]
+    ([0.368, 0.135, 1.0, 0.25], 0.0)
+    """
+    return [*(math.exp(log / 100) for log in node[:3]), *(node[3:] or [0.0])]
 
 
 def prices() -> dict[str, list[list[float]]]:

@@ -5,8 +5,11 @@ const $ = (id) => document.getElementById(id);
 const FIELDS = ["n", "d", "epsilon", "delta", "groups", "effect", "fits"];
 const LOG = { n: true, d: true, epsilon: true, delta: true, groups: false, effect: false, fits: false };
 const FINE = { epsilon: 2, delta: 2, effect: 2 }; // digits of what a slider gives; the others are whole
-// Predictions of 0 are drawn as the least that is not: logarithms have no 0.
-for (const own of Object.values(grid.models)) own.least = Math.min(...own.values.flatMap((v) => (v ? v.slice(0, 3) : [])).filter((v) => v > 0));
+// A node has hundredths of logarithms, and the share of failures where there are some.
+for (const own of Object.values(grid.models)) {
+  own.values = own.values.map((node) => node && [...node.slice(0, 3).map((log) => Math.exp(log / 100)), node[3] ?? 0]);
+  own.least = Math.min(...own.values.flatMap((node) => (node ? node.slice(0, 3) : [])));
+}
 const ODDS = [0.1, 0.5, 1, 2, 4, 8];
 
 // --- numbers ---------------------------------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ function predicted(state) {
     if (weight === 0) continue;
     const node = own.values[at];
     if (!node) return null;
-    for (let k = 0; k < 3; k++) sum[k] += weight * Math.log(Math.max(node[k], own.least));
+    for (let k = 0; k < 3; k++) sum[k] += weight * Math.log(node[k]);
     sum[3] += weight * node[3];
   }
   return { median: Math.exp(sum[0]), low: Math.exp(sum[1]), high: Math.exp(sum[2]), failure: sum[3] };
