@@ -48,8 +48,8 @@ RADIUS = 1.2
 BEYOND = 2.0
 #: The relative noise above which the release is not used, and the surrogate stays as it is.
 RESOLVED = 0.8
-#: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected. Squared
-#: uncertainties are at least that.
+#: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
+#: Squared uncertainties are at least that.
 TINY = 1e-9
 
 
