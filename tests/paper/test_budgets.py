@@ -5,7 +5,6 @@ import math
 import pickle
 import threading
 
-import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -166,18 +165,6 @@ def test_grid_search_raises_when_the_budget_is_spent(fits, data, labels):
     assert not hasattr(getattr(search, "best_estimator_", model), "coef_")
 
 
-def test_threads_count_right(data):
-    budget = room_for(8)
-    with joblib.parallel_config(backend="threading", n_jobs=2):
-        scores = cross_val_score(
-            DPMissingRegression(**QUICK, budget=budget), *data, cv=8, n_jobs=2, error_score="raise"
-        )
-    assert np.isfinite(scores).all()
-    assert budget.n_charges == 8
-    with pytest.raises(BudgetExceeded):
-        DPMissingRegression(**QUICK, budget=budget).fit(*data)
-
-
 def test_threads_cannot_overdraw(data, labels):
     budget = room_for(5)
     outcomes = []
@@ -208,17 +195,3 @@ def test_an_estimator_with_a_budget_stays_in_its_process(estimator, data):
             pickle.dumps(one)
         assert copy.deepcopy(one).budget is model.budget
     assert pickle.loads(pickle.dumps(clone(model).set_params(budget=None))).budget is None
-
-
-def test_worker_processes_are_refused(data):
-    budget = room_for(3)
-    with (
-        joblib.parallel_config(backend="loky", n_jobs=2),
-        pytest.raises((TypeError, pickle.PicklingError)) as refusal,
-    ):
-        cross_val_score(DPMissingRegression(**QUICK, budget=budget), *data, cv=3, n_jobs=2)
-    message, error = "", refusal.value
-    while error is not None:
-        message, error = message + str(error), error.__cause__
-    assert "ledger" in message
-    assert budget.n_charges == 0
