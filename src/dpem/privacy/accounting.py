@@ -68,37 +68,31 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return 0.0
     if math.isinf(rho):
         return 1.0
-
-    def log_delta(log_excess: float) -> float:
-        excess = math.exp(log_excess)  # α − 1
-        alpha = 1 + excess
-        return excess * (alpha * rho - epsilon) - log_excess - alpha * math.log1p(1 / excess)
-
-    guess = _log_excess(rho, epsilon)
-    # The exponential is finite at both ends. Any α is valid, so one at which the exponent overflows does no harm.
-    best = _minimiser(log_delta, min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0))
-    return min(1.0, math.exp(min(0.0, log_delta(best))))
+    return min(1.0, math.exp(min(0.0, _log_delta(_best_log_excess(rho, epsilon), rho, epsilon))))
 
 
-def zcdp_order(rho: float, epsilon: float, delta: float) -> float:
-    """The order α at which ρ-zCDP gives (ε, δ): where α·ρ + [ln(1/δ) − ln(α−1) + α·ln(1−1/α)]/(α−1) is least.
+def zcdp_order(rho: float, epsilon: float) -> float:
+    """The order α at which ρ-zCDP gives the smallest δ at ε, and so the smallest ε at that δ.
 
-    >>> round(zcdp_order(0.01, 0.6, 1e-5), 1)
+    >>> round(zcdp_order(0.01, Price(0.01).epsilon(1e-5)), 1)
     29.5
     """
-
-    def epsilon_at(log_excess: float) -> float:
-        excess = math.exp(log_excess)
-        alpha = 1 + excess
-        return alpha * rho + (-math.log(delta) - log_excess - alpha * math.log1p(1 / excess)) / excess
-
-    guess = _log_excess(rho, epsilon)
-    return 1 + math.exp(_minimiser(epsilon_at, guess - 4, guess + 4))
+    return 1 + math.exp(_best_log_excess(rho, epsilon))
 
 
-def _log_excess(rho: float, epsilon: float) -> float:
-    """About the logarithm of α − 1 at the best order α."""
-    return math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
+def _log_delta(log_excess: float, rho: float, epsilon: float) -> float:
+    """The logarithm of δ at the order α, given that of α − 1."""
+    excess = math.exp(log_excess)
+    alpha = 1 + excess
+    return excess * (alpha * rho - epsilon) - log_excess - alpha * math.log1p(1 / excess)
+
+
+def _best_log_excess(rho: float, epsilon: float) -> float:
+    """The logarithm of α − 1 at the order α where δ is least."""
+    guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
+    # The exponential is finite at both ends. Any α is valid, so one at which the exponent overflows does no harm.
+    low, high = min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0)
+    return _minimiser(lambda log_excess: _log_delta(log_excess, rho, epsilon), low, high)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

@@ -198,7 +198,7 @@ class Total:
         )
         lines = [f"prices add: ρ = {sum_in_words}{f' = {rho:.6g}' if len(parts) > 1 else ''}"]
         epsilon = _zcdp(charges).epsilon(self.delta)
-        alpha = zcdp_order(rho, epsilon, self.delta)
+        alpha = zcdp_order(rho, epsilon)
         terms = (-math.log(self.delta), math.log(alpha - 1), -alpha * math.log1p(-1 / alpha))
         bracket = " − ".join(f"{term:.6g}" for term in terms)
         lines += [
