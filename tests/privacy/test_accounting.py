@@ -148,7 +148,7 @@ def test_self_composition_equals_listed_composition():
     assert composed.rho == pytest.approx(9 * single.rho, rel=1e-15)
     step_by_step = Price(0.0)
     for price in listed:
-        step_by_step = step_by_step + price
+        step_by_step = total([step_by_step, price])
     assert step_by_step.rho == pytest.approx(composed.rho, rel=1e-15)
     oracle = rdp_oracle(dp_accounting.SelfComposedDpEvent(dp_accounting.ZCDpEvent(0.03), 9))
     assert composed.epsilon(1e-6) == pytest.approx(oracle.get_epsilon(1e-6), rel=1e-5)
@@ -158,17 +158,16 @@ def test_self_composition_equals_listed_composition():
 
 def test_composition_of_gaussian_and_other_uses_the_zcdp_curve():
     gaussian, other = Price(0.05, gaussian=True), Price(0.05)
-    for mixed in (gaussian + other, other + gaussian, total([gaussian, other]), total([other, gaussian, gaussian])):
+    for mixed in (total([gaussian, other]), total([other, gaussian, gaussian])):
         assert not mixed.gaussian
         assert mixed.delta(1.0) == zcdp_delta(mixed.rho, 1.0)
         assert mixed.delta(1.0) > gaussian_delta(math.sqrt(2 * mixed.rho), 1.0)
     pure = total([gaussian, gaussian])
     assert pure.gaussian
-    assert (gaussian + gaussian) == pure
     assert pure.delta(1.0) == gaussian_delta(math.sqrt(0.2), 1.0)
     # a mixed composition against the oracle
     oracle = rdp_oracle(dp_accounting.GaussianDpEvent(sigma(0.05)), dp_accounting.ZCDpEvent(0.05))
-    assert (gaussian + other).epsilon(1e-5) == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-5)
+    assert total([gaussian, other]).epsilon(1e-5) == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-5)
 
 
 def test_nothing_spent_keeps_the_exact_curve():
@@ -176,8 +175,8 @@ def test_nothing_spent_keeps_the_exact_curve():
     assert total([]).rho == 0
     assert total([]).epsilon(1e-9) == 0
     for nothing in (total([]), Price(0.0), Price(0.0, gaussian=True)):
-        assert nothing + gaussian == gaussian + nothing == gaussian
-        assert nothing + other == other + nothing == other
+        for price in (gaussian, other):
+            assert total([nothing, price]) == total([price, nothing]) == price
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.1, 1.0, 5.0, 14.0])

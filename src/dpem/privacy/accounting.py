@@ -20,21 +20,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Price:
-    """A zCDP price, and whether it was paid for Gaussian noise alone.
-
-    >>> (Price(0.1, gaussian=True) + Price(0.2)).gaussian
-    False
-    """
+    """A zCDP price, and whether it was paid for Gaussian noise alone."""
 
     rho: float
     gaussian: bool = False
-
-    def __add__(self, other: Price) -> Price:
-        if self.rho == 0:
-            return other
-        if other.rho == 0:
-            return self
-        return Price(self.rho + other.rho, self.gaussian and other.gaussian)
 
     def delta(self, epsilon: float) -> float:
         """The smallest δ that the conversion gives for this price at ε."""
@@ -55,10 +44,12 @@ class Price:
 
 
 def total(prices: Iterable[Price]) -> Price:
-    """The price of adaptively chosen releases on the same records: the sum."""
+    """The price of adaptively chosen releases on the same records: the sum.
+
+    >>> total([Price(0.25, gaussian=True), Price(0.5)])
+    Price(rho=0.75, gaussian=False)
+    """
     parts = list(prices)
-    if not parts:
-        return Price(0.0, gaussian=True)
     return Price(math.fsum(p.rho for p in parts), all(p.gaussian for p in parts if p.rho > 0))
 
 

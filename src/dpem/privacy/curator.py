@@ -88,11 +88,9 @@ def total_price(releases: list[Release]) -> Price:
     μ² = 2ρ. For m = 1 this says that a row pays in its own batch only. ∎
     """
     table_price = total(r.price for r in releases if r.batch is None)
-    batches = {r.batch for r in releases if r.batch is not None}
-    batch_prices = [total(r.price for r in releases if r.batch == b) for b in batches]
-    if not batch_prices:
-        return table_price
-    return table_price + Price(max(p.rho for p in batch_prices), all(p.gaussian for p in batch_prices))
+    batch_prices = [total(r.price for r in releases if r.batch == b) for b in {r.batch for r in releases} - {None}]
+    dearest = Price(max((p.rho for p in batch_prices), default=0.0), all(p.gaussian for p in batch_prices))
+    return total([table_price, dearest])
 
 
 class Curator:
