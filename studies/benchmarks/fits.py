@@ -13,10 +13,20 @@ import numpy as np
 from sklearn.linear_model import LinearRegression
 from sklearn.mixture import GaussianMixture
 
+from dpem.fitting.surrogate import ScoreQuery
+from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.estimator import DPGaussianMixture
+from dpem.models.gaussian_mixture.family import GaussianFamily
+from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.linear_regression.estimator import DPLinearRegression
 from dpem.tables import read_table
+from dpem.tables.schema import Schema
 from studies.benchmarks.timing import Line, Work, in_turns
+
+try:
+    import statsmodels.api as statsmodels
+except ImportError:  # of the extra "demo"
+    statsmodels = None
 
 
 def regression_rows(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,6 +40,15 @@ def component_rows(n: int, d: int, K: int) -> np.ndarray:
     """Rows of K components that overlap little."""
     rng = np.random.default_rng(0)
     return rng.uniform(-2.0, 2.0, (K, d))[rng.integers(K, size=n)] + 0.5 * rng.standard_normal((n, d))
+
+
+def score_query(kind: str, mixture: Gaussians, bound: float) -> ScoreQuery:
+    """The score query of a mixture of columns between −bound and bound, not whitened."""
+    K, d = mixture.means.shape
+    names = [f"x{j}" for j in range(d)]
+    schema = Schema.of(names, dict.fromkeys(names, (-bound, bound)), {})
+    family = GaussianFamily(K, TYPES[kind], np.full(d, 1e-9), np.ones(d))
+    return ScoreQuery(schema, family, mixture, np.eye(family.count), 4.0)
 
 
 #: The first fit of a process: seconds by the clock and of the processor, without importing and drawing the table.
@@ -49,7 +68,7 @@ print(time.perf_counter() - clock, time.process_time() - busy)
 
 
 def fits(repeats: int) -> Iterator[Line]:
-    """The same table in the same run, with scikit-learn's estimators; and the first fit of a process."""
+    """The same table in the same run, with what a user would run instead; and the first fit of a process."""
     command = [sys.executable, "-c", FIRST]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(min(repeats, 4))]
     first = np.min([[float(part) for part in run.split()] for run in runs], axis=0)
@@ -58,21 +77,24 @@ def fits(repeats: int) -> Iterator[Line]:
         X, y = regression_rows(n, d)
         own = DPLinearRegression(epsilon=1.0, delta=1e-7, bounds=(-4.0, 4.0), y_bounds=(-5.0, 5.0))
         work: dict[str, Work] = {"own": lambda: own.fit(X, y), "theirs": lambda: LinearRegression().fit(X, y)}  # noqa: B023
-        yield _compared(f"fit: linear regression, {n:,} x {d}", "LinearRegression", work, repeats, goal)
+        yield _compared(f"fit: linear regression, {n:,} x {d}", "scikit-learn's LinearRegression", work, repeats, goal)
+        if statsmodels is not None:
+            work["theirs"] = lambda: statsmodels.OLS(y, np.column_stack([np.ones(n), X])).fit().summary()  # noqa: B023
+            yield _compared(f"fit: linear regression, {n:,} x {d}", "statsmodels' OLS with summary", work, 3, "")
     for n, d, K, goal in ((500_000, 10, 5, "<= 0.5"), (10_000, 5, 4, "<= 1")):
         rows = component_rows(n, d, K)
         mixture = DPGaussianMixture(K, epsilon=1.0, delta=1e-7, bounds=(-4.0, 4.0))
         theirs = GaussianMixture(K, n_init=5, random_state=0)
         work = {"own": lambda: mixture.fit(rows), "theirs": lambda: theirs.fit(rows)}  # noqa: B023
         figure = f"fit: Gaussian mixture, {n:,} x {d}, K = {K}"
-        yield _compared(figure, "GaussianMixture(n_init=5)", work, min(repeats, 3), goal)
+        yield _compared(figure, "scikit-learn's GaussianMixture(n_init=5)", work, min(repeats, 3), goal)
 
 
 def _compared(figure: str, floor: str, work: dict[str, Work], repeats: int, goal: str) -> Line:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         taken = in_turns(work, repeats)
-    return Line.of(figure, f"scikit-learn's {floor}", taken["own"], taken["theirs"], goal)
+    return Line.of(figure, floor, taken["own"], taken["theirs"], goal)
 
 
 def csv_fits(repeats: int) -> Iterator[Line]:

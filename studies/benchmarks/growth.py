@@ -33,7 +33,7 @@ from dpem.privacy import PrivateNoise, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.tables import ArraySource
 from dpem.tables.base import ChunkedSource
-from studies.benchmarks.iteration import alternating
+from studies.benchmarks.timing import processor_seconds
 from studies.paper.peers.runner import PEERS, environment, run
 
 Row = tuple[str, str, float, float, float | None, str]  # section, case, seconds, ratio to the floor, MB added, floor
@@ -79,7 +79,7 @@ def against_blas(section: str, case: str, X: np.ndarray, source: ChunkedSource, 
     a = np.ones(len(X), dtype=X.dtype)
     query = gradient(X.shape[1], s)
     source.total(query)  # compile, and touch the pages
-    best = alternating({"floor": lambda: a @ X, "query": lambda: source.total(query)}, repeats)
+    best = processor_seconds({"floor": lambda: a @ X, "query": lambda: source.total(query)}, repeats)
     ratio = best["query"] / best["floor"]
     return section, case, best["query"], ratio, peak_added(lambda: source.total(query)), "a @ X"
 
@@ -126,7 +126,9 @@ def whole_fit(X: np.ndarray, repeats: int) -> Iterator[Row]:
         plan("symmetric-mixture", n=n, d=d, **settings)
         planning = time.perf_counter() - start
         model = DPSymmetricMixture(**settings).fit(X)  # compile; the plan is kept
-        best = alternating({"floor": lambda: a @ X, "fit": lambda: DPSymmetricMixture(**settings).fit(X)}, repeats)
+        best = processor_seconds(
+            {"floor": lambda: a @ X, "fit": lambda: DPSymmetricMixture(**settings).fit(X)}, repeats
+        )
     passes = 1 + len(model.releases_)
     ratio = best["fit"] / (passes * best["floor"])
     yield "fit", f"default fit, {passes} passes, plan kept", best["fit"], ratio, None, f"{passes} times a @ X"
@@ -136,7 +138,7 @@ def whole_fit(X: np.ndarray, repeats: int) -> Iterator[Row]:
 def others(X: np.ndarray) -> Iterator[Row]:
     """What else people would run on the same array, one fit each, by time alone."""
     a = np.ones(len(X), dtype=X.dtype)
-    floor = alternating({"floor": lambda: a @ X}, 5)["floor"]
+    floor = processor_seconds({"floor": lambda: a @ X}, 5)["floor"]
     case = f"{len(X):,} x {X.shape[1]:,}"
     settings = {"epsilon": 0.5, "delta": 1 / (2 * len(X)), "sparsity": 10, "sigma": 0.5}
     DPSymmetricMixture(**settings).fit(X)  # the plan is kept
@@ -179,7 +181,7 @@ def selection() -> Iterator[Row]:
     signal = flat.copy()
     signal[:10] += 50.0
     for case, v in (("flat scores", flat), ("ten scores far out", signal)):
-        best = alternating(
+        best = processor_seconds(
             {"top": lambda v=v: mechanisms.noisy_top_k(PrivateNoise(), v, 10, 1.0, Price(5.0), 60.0)}, 5
         )["top"]
         yield "selection", f"10 of 1,000,000, {case}", best, math.nan, None, "one second allowed"

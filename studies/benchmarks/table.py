@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import functools
 import math
 import os
 import subprocess
@@ -20,23 +19,16 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dpem._threads import available
-from dpem.fitting.surrogate import ScoreQuery
-from dpem.models.gaussian_mixture.covariance_types import TYPES
-from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
 from dpem.tables import ArraySource
-from dpem.tables.schema import Schema
-from studies.benchmarks.fits import csv_fits, fits
+from studies.benchmarks.fits import csv_fits, fits, score_query
 from studies.benchmarks.timing import Line, Times, Work, in_turns
 
 
@@ -71,12 +63,11 @@ def narrow(repeats: int) -> Iterator[Line]:
     n, d, K = 200_000, 10, 5
     rng = np.random.default_rng(0)
     X = np.clip(0.3 * rng.standard_normal((n, d)), -1.0, 1.0)
-    names, means, source = [f"x{j}" for j in range(d)], rng.uniform(-0.5, 0.5, (K, d)), ArraySource(X)
-    schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
+    means, source = rng.uniform(-0.5, 0.5, (K, d)), ArraySource(X)
     for kind in ("diag", "spherical", "full", "tied"):
         square = kind in ("full", "tied")
         covariances = np.tile(0.05 * np.eye(d), (K, 1, 1)) if square else np.full((K, d), 0.05)
-        query = _scores(schema, kind, Gaussians(np.full(K, 1 / K), means, covariances))
+        query = score_query(kind, Gaussians(np.full(K, 1 / K), means, covariances), bound=1.0)
         theirs = GaussianMixture(K, covariance_type=kind, max_iter=1, init_params="random", random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -90,99 +81,10 @@ def narrow(repeats: int) -> Iterator[Line]:
         yield Line.of(figure, floor, taken["own"], taken["floor"], "<= 1.0")
 
 
-#: Blocks of a Dask table, and rows and columns of each.
-BLOCKS, SIZES = 8, {"wide": (120_000, 500), "narrow": (240_000, 10)}
-
-
 def dask(repeats: int) -> Iterator[Line]:
-    """Two threads against one in one process, two workers of one thread against one, and what two processes that do the
-    same without Dask reach on these cores: nothing can be expected to do better. A wide query is limited by memory,
-    which two cores share; a narrow one by the cores. Clusters leave their workers' OMP_NUM_THREADS in this process: it
-    is put back, or all that follows would be measured on one thread.
-    """
-    before = dict(os.environ)
-    try:
-        yield from _dask(repeats)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    from studies.benchmarks import dask_workers  # here, since clusters change the environment
 
-
-def _dask(repeats: int) -> Iterator[Line]:
-    from distributed import Client, LocalCluster
-
-    from studies.benchmarks.dask_workers import held_by, seconds_of
-
-    queries = {"wide": SymmetricMixture(0.5).gradient(np.full(500, 0.05), Clip(entry=1.0)), "narrow": _groups()}
-    for figure, workers, threads in (("two threads of one worker", 1, 2), ("two workers of one thread", 2, 1)):
-        with (
-            LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as lone,
-            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=":0") as pair,
-            Client(lone, set_as_default=False) as first,
-            Client(pair, set_as_default=False) as second,
-        ):
-            for kind, query in queries.items():
-                tables = [held_by(client, BLOCKS, *SIZES[kind]) for client in (first, second)]
-                work: dict[str, Work] = {
-                    "one": lambda: seconds_of(first, tables[0], query),  # noqa: B023
-                    "two": lambda: seconds_of(second, tables[1], query),  # noqa: B023
-                }
-                taken = in_turns(work, repeats)
-                line = Line.of(
-                    f"Dask, {kind}: {figure}", "one thread", taken["two"], taken["one"], ">= 1.7", speed=True
-                )
-                yield line._replace(processor=math.nan)  # the workers are other processes
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=_alone) as processes:
-        for kind in SIZES:
-            list(processes.map(_blocks_summed, [kind] * 2, [1, 1]))
-            work = {
-                "one": lambda: list(processes.map(_blocks_summed, [kind], [BLOCKS])),  # noqa: B023
-                "two": lambda: list(processes.map(_blocks_summed, [kind] * 2, [BLOCKS // 2] * 2)),  # noqa: B023
-            }
-            taken = in_turns(work, repeats)
-            what = "a @ X" if kind == "wide" else "the narrow query"
-            line = Line.of(
-                f"two processes of {what}, no Dask", "one process", taken["two"], taken["one"], "", speed=True
-            )
-            yield line._replace(processor=math.nan)
-
-
-def _groups() -> ScoreQuery:
-    """A step of five groups."""
-    K, d = 5, SIZES["narrow"][1]
-    names = [f"x{j}" for j in range(d)]
-    schema = Schema.of(names, dict.fromkeys(names, (-4.0, 4.0)), {})
-    means = np.random.default_rng(0).uniform(-0.5, 0.5, (K, d))
-    return _scores(schema, "diag", Gaussians(np.full(K, 1 / K), means, np.full((K, d), 0.05)))
-
-
-def _scores(schema: Schema, kind: str, mixture: Gaussians) -> ScoreQuery:
-    """The score query of a mixture, not whitened."""
-    K, d = mixture.means.shape
-    family = GaussianFamily(K, TYPES[kind], np.full(d, 1e-9), np.ones(d))
-    return ScoreQuery(schema, family, mixture, np.eye(family.count), 4.0)
-
-
-def _alone() -> None:
-    """A process that computes on one thread."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    threadpool_limits(1)
-
-
-def _blocks_summed(kind: str, count: int) -> None:
-    """So many sums over a block of the Dask figures' size, drawn once."""
-    X, a, source, query = _block(kind)
-    for _ in range(count):
-        if kind == "wide":
-            a @ X
-        else:
-            source.total(query)
-
-
-@functools.cache
-def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, ScoreQuery]:
-    X = np.random.default_rng(0).standard_normal(SIZES[kind], dtype=np.float32)
-    return X, np.ones(len(X), dtype=np.float32), ArraySource(X), _groups()
+    yield from dask_workers.dask(repeats)
 
 
 def parquet(repeats: int) -> Iterator[Line]:

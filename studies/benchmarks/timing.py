@@ -41,3 +41,10 @@ def in_turns(work: dict[str, Work], repeats: int) -> dict[str, Times]:
             if turn:  # the first compiles and warms
                 taken[name].append((time.perf_counter() - start, time.process_time() - busy))
     return taken
+
+
+def processor_seconds(work: dict[str, Work], repeats: int) -> dict[str, float]:
+    """The least processor time of each piece of work, in turns: with one thread that is the speed of one core, on a
+    busy machine too.
+    """
+    return {name: min(busy for _, busy in times) for name, times in in_turns(work, repeats).items()}

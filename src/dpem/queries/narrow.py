@@ -29,8 +29,8 @@ __all__ = [
     "zero_nonfinite",
 ]
 
-#: Numbers that a query in memory may compute at a time: arrays of so many stay in a core's second cache.
-CACHE = 2**17
+#: Numbers that a query in memory computes at a time: arrays of so many stay in cache, and threads seldom meet.
+CACHE = 2**18
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class NarrowQuery(ABC):
         return self._in_cache(xp, *prepared)
 
     def _in_cache(self, xp: Namespace, x: Array, *more: Array) -> Array:
-        """The contributions of all rows, in memory of a few rows at a time if many numbers are computed of each."""
+        """The sum over the rows; in memory, a few rows at a time if many numbers are computed of each."""
         contributions: Array = self.contributions  # with weights, of a query that takes them
-        length = CACHE // max(1, self.numbers_per_row)
-        if not isinstance(x, np.ndarray) or self.numbers_per_row == 0 or len(x) <= length:
+        if not isinstance(x, np.ndarray) or len(x) * self.numbers_per_row <= CACHE:
             return contributions(xp, x, *more)
+        length = max(1, CACHE // self.numbers_per_row)
         rows = (slice(first, first + length) for first in range(0, len(x), length))
         return sum(contributions(xp, x[some], *(None if y is None else y[some] for y in more)) for some in rows)
 
