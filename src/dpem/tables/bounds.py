@@ -97,12 +97,12 @@ def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError):
         raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: no such file, or not UTF-8 text.") from None
     try:
-        found = _from_csv(text, where) if kind == ".csv" else json.loads(text)
+        bounds = _from_csv(text, where) if kind == ".csv" else json.loads(text)
     except json.JSONDecodeError:
         raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    if not isinstance(bounds, dict) or not all(isinstance(name, str) for name in bounds):
         raise ValueError(f"{str(where)!r} must hold an object with a pair of numbers for each column's name.")
-    return found
+    return bounds
 
 
 def _from_csv(text: str, where: Path) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def similar(name: str, names: Sequence[str], otherwise: str = "") -> str:
     >>> similar("hieght", ["age", "height"])
     "; did you mean 'height'?"
     """
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]!r}?" if near else otherwise
+    matches = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else otherwise
 
 
-def other_columns(found: Sequence[str], fitted: Sequence[str]) -> str:
+def other_columns(names: Sequence[str], fitted: Sequence[str]) -> str:
     """How the columns of a table differ from those that a model was fitted to, in a sentence.
 
     >>> other_columns(["a", "c"], ["a", "b"])
@@ -172,9 +172,9 @@ def other_columns(found: Sequence[str], fitted: Sequence[str]) -> str:
     >>> other_columns(["b", "a"], ["a", "b"])
     "X has its columns in another order than the fit; give them as 'a', 'b'."
     """
-    lacking = [name for name in fitted if name not in set(found)]
-    more = [name for name in found if name not in set(fitted)]
-    if not lacking and not more:
+    missing = [name for name in fitted if name not in set(names)]
+    more = [name for name in names if name not in set(fitted)]
+    if not missing and not more:
         return f"X has its columns in another order than the fit; give them as {', '.join(map(repr, fitted))}."
-    differences = [f"lacks {listed(lacking)} of the fit"] * bool(lacking) + [f"has {listed(more)} beside"] * bool(more)
+    differences = [f"lacks {listed(missing)} of the fit"] * bool(missing) + [f"has {listed(more)} beside"] * bool(more)
     return f"X {', and '.join(differences)}."

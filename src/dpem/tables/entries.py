@@ -106,12 +106,12 @@ class Levels:
     @cached_property
     def by_number(self) -> dict[float, float]:
         """What stands for a number: the level that it is, or that spells it (in its plainest way, if several do)."""
-        found: dict[float, float] = {}
+        levels: dict[float, float] = {}
         for value, label in self._declared:
             spelled = number(label) if self.texts else value
-            if spelled == spelled and (spelled not in found or label == _plainly(spelled)):
-                found[spelled] = value
-        return found
+            if spelled == spelled and (spelled not in levels or label == _plainly(spelled)):
+                levels[spelled] = value
+        return levels
 
     @property
     def _declared(self) -> list[tuple[float, str]]:
@@ -141,7 +141,7 @@ def checked_levels(levels: Any) -> dict[str, Levels]:
     if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
         kind = type(levels).__name__
         raise ArgumentError("levels", f"must be a dict with a list of levels for each column's name, got a {kind}.")
-    return {name: each if isinstance(each, Levels) else _levels(name, each) for name, each in levels.items()}
+    return {name: own if isinstance(own, Levels) else _levels(name, own) for name, own in levels.items()}
 
 
 def _levels(name: str, values: Any) -> Levels:
@@ -256,13 +256,13 @@ def _spelled(column: pa.Array) -> pa.Array:
 
     text = pc.ascii_trim_whitespace(column)
     try:
-        found = text.cast(pa.float64())
+        values = text.cast(pa.float64())
     except pa.ArrowInvalid:
         spells = pc.match_substring_regex(text, f"^(?:{_NUMBER})$")
-        found = pc.if_else(spells, text, pa.scalar(None, text.type)).cast(pa.float64())
+        values = pc.if_else(spells, text, pa.scalar(None, text.type)).cast(pa.float64())
         for word, value in (("true", 1.0), ("false", 0.0)):
-            found = pc.if_else(pc.fill_null(pc.equal(pc.ascii_lower(text), word), False), value, found)
-    return found
+            values = pc.if_else(pc.fill_null(pc.equal(pc.ascii_lower(text), word), False), value, values)
+    return values
 
 
 def _plainly(value: float) -> str:

@@ -56,8 +56,8 @@ def new_secret() -> bytes:
 def hashed(column: Any, secret: bytes) -> Hashes:
     """128 bits for the person of each entry, as two columns. 7, 7.0, "7" and "7.0" are one person; missing is another.
 
-    >>> found = hashed(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
-    >>> [bool((row == found[0]).all()) for row in found]
+    >>> hashes = hashed(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
+    >>> [bool((row == hashes[0]).all()) for row in hashes]
     [True, True, True, False, False]
     """
     if isinstance(column, np.ndarray) and column.dtype.kind in "iub":
@@ -75,31 +75,31 @@ def hashed(column: Any, secret: bytes) -> Hashes:
     if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
         return _mixed(column.to_numpy().astype(np.int64), secret)
     text = column if is_text(column.type) else column.cast(pa.string())
-    whole = np.asarray(pc.fill_null(pc.match_substring_regex(text, _WHOLE), False))
-    numbers = pc.replace_substring_regex(text.filter(pa.array(whole)), r"\..*$", "")
-    found = np.empty((len(text), 2), dtype=np.uint64)
-    found[whole] = _mixed(numbers.cast(pa.int64()).to_numpy(), secret)
-    found[~whole] = _of_texts(text.filter(pa.array(~whole)), secret)
-    return found
+    is_whole = np.asarray(pc.fill_null(pc.match_substring_regex(text, _WHOLE), False))
+    numbers = pc.replace_substring_regex(text.filter(pa.array(is_whole)), r"\..*$", "")
+    hashes = np.empty((len(text), 2), dtype=np.uint64)
+    hashes[is_whole] = _mixed(numbers.cast(pa.int64()).to_numpy(), secret)
+    hashes[~is_whole] = _of_texts(text.filter(pa.array(~is_whole)), secret)
+    return hashes
 
 
 def _text(entry: Any) -> str | None:
     if is_missing(entry):
         return None
-    whole = isinstance(entry, float | np.floating | Decimal | bool | np.bool_) and math.isfinite(entry)
-    return as_text(int(entry) if whole and entry == int(entry) else entry)
+    is_finite = isinstance(entry, float | np.floating | Decimal | bool | np.bool_) and math.isfinite(entry)
+    return as_text(int(entry) if is_finite and entry == int(entry) else entry)
 
 
 def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
     import pyarrow as pa
 
     with np.errstate(all="ignore"):
-        whole = (values == np.trunc(values)) & (np.abs(values) < 2.0**63)
-    found = np.empty((len(values), 2), dtype=np.uint64)
-    found[whole] = _mixed(values[whole].astype(np.int64), secret)
-    rest = [None if value != value else repr(float(value)) for value in values[~whole]]
-    found[~whole] = _of_texts(pa.array(rest, pa.string()), secret)
-    return found
+        is_whole = (values == np.trunc(values)) & (np.abs(values) < 2.0**63)
+    hashes = np.empty((len(values), 2), dtype=np.uint64)
+    hashes[is_whole] = _mixed(values[is_whole].astype(np.int64), secret)
+    others = [None if value != value else repr(float(value)) for value in values[~is_whole]]
+    hashes[~is_whole] = _of_texts(pa.array(others, pa.string()), secret)
+    return hashes
 
 
 def _of_texts(texts: Any, secret: bytes) -> Hashes:
@@ -116,14 +116,14 @@ def _of_texts(texts: Any, secret: bytes) -> Hashes:
 
 def _mixed(values: NDArray[np.int64], secret: bytes) -> Hashes:
     """A one-to-one map of 64 bits, twice, with a secret each (the finalizer of splitmix64)."""
-    found = np.empty((len(values), 2), dtype=np.uint64)
-    for side, own in enumerate(np.frombuffer(secret, dtype=np.uint64)):
-        z = values.astype(np.uint64) ^ own
+    hashes = np.empty((len(values), 2), dtype=np.uint64)
+    for side, key in enumerate(np.frombuffer(secret, dtype=np.uint64)):
+        z = values.astype(np.uint64) ^ key
         with np.errstate(over="ignore"):
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found[:, side] = z ^ (z >> np.uint64(31))
-    return found
+        hashes[:, side] = z ^ (z >> np.uint64(31))
+    return hashes
 
 
 class Counts:
@@ -167,19 +167,19 @@ def limited(source: Any, person: str, most: int) -> Any:
 def tally(column: Any, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
     """The persons of some rows, and how many rows each has."""
     people = hashed(column, secret)
-    _, first, rows = np.unique(_whole(people), return_index=True, return_counts=True)
+    _, first, rows = np.unique(_as_keys(people), return_index=True, return_counts=True)
     return people[first], rows
 
 
 def first_rows(column: Any, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of some rows are kept if of ``people`` only the first ``most`` are, and of all others every one."""
-    found = hashed(column, secret)
-    known = {key.tobytes(): rows for key, rows in zip(_whole(people), most, strict=True)}
-    rank = Counts().add(found)
-    return np.array([row < known.get(key.tobytes(), row + 1) for row, key in zip(rank, _whole(found), strict=True)])
+    hashes = hashed(column, secret)
+    known = {key.tobytes(): rows for key, rows in zip(_as_keys(people), most, strict=True)}
+    rank = Counts().add(hashes)
+    return np.array([row < known.get(key.tobytes(), row + 1) for row, key in zip(rank, _as_keys(hashes), strict=True)])
 
 
-def _whole(people: Hashes) -> NDArray[Any]:
+def _as_keys(people: Hashes) -> NDArray[Any]:
     return np.ascontiguousarray(people).view("V16")[:, 0]
 
 

@@ -84,9 +84,9 @@ class Schema:
                 parts.append((j, 0.5, 0.5, k))
         column, middle, half, level = (np.array(part) for part in zip(*parts, strict=True))
         response = (0.0, 1.0) if y_bounds is None else (sum(y_bounds) / 2, (y_bounds[1] - y_bounds[0]) / 2)
-        whole = (column.astype(np.intp), middle.astype(float), half.astype(float), level.astype(np.intp))
+        arrays = (column.astype(np.intp), middle.astype(float), half.astype(float), level.astype(np.intp))
         place = -1 if weight is None else list(columns).index(weight)
-        return cls(tuple(names), *whole, known, *response, place, max_weight)
+        return cls(tuple(names), *arrays, known, *response, place, max_weight)
 
     @property
     def width(self) -> int:
@@ -123,10 +123,10 @@ class Schema:
         )
 
     def unit(self) -> Schema:
-        """The schema of a table that already holds unit coordinates and unit responses, such as an invented one."""
+        """The schema of a table that already holds unit coordinates and unit responses, such as a simulated one."""
         zero, one = np.zeros(self.width), np.ones(self.width)
-        own = np.arange(self.width, dtype=np.intp)
-        return Schema(self.names, own, zero, one, np.full(self.width, -1, dtype=np.intp), {})
+        column = np.arange(self.width, dtype=np.intp)
+        return Schema(self.names, column, zero, one, np.full(self.width, -1, dtype=np.intp), {})
 
     def coordinates(self, xp: Namespace, x: Array) -> Array:
         """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
@@ -143,10 +143,10 @@ class Schema:
             if self.level[j] < 0:
                 parts.append(u[:, j])
                 continue
-            own, entry = self.levels[int(self.column[j])], raw[:, j]
+            levels, entry = self.levels[int(self.column[j])], raw[:, j]
             ones = xp.ones_like(entry)
-            fits = [entry == value for value in own]
-            if own[-1] == np.inf:  # every other entry that is not missing
+            fits = [entry == value for value in levels]
+            if levels[-1] == np.inf:  # every other entry that is not missing
                 fits[-1] = ~(xp.isnan(entry) | reduce(or_, fits[:-1]))
             declared = reduce(or_, fits)
             sign = xp.where(fits[int(self.level[j])], ones, -ones)
