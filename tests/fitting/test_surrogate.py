@@ -85,7 +85,7 @@ def test_the_tilted_weights_minimise_divergence_plus_misfit():
     rng = np.random.default_rng(0)
     features, answer, kappa = rng.standard_normal((12, 2)), np.array([0.8, -0.3]), 1.7
     base = rng.dirichlet(np.ones(12))
-    found, _ = tilt(base, Features(features, answer), kappa)
+    found, _ = tilt(base, Features(features, answer, np.ones(2)), kappa)
 
     def objective(logits):
         w = np.exp(logits - logits.max())
@@ -101,7 +101,8 @@ def test_kappa_follows_the_evidence():
     rng = np.random.default_rng(0)
     for true in (10.0, 1000.0):  # 40 answers tell κ to within a factor of about 1.25; the grid's step is 1.8
         answer = rng.standard_normal(40) * np.sqrt(1 + variances / true)
-        assert 0.4 < evidence_kappa(answer, variances, 1.0, 1e4) / true < 2.5
+        features = Features(np.zeros((0, 40)), answer, variances)
+        assert 0.4 < evidence_kappa(features, 1.0, 1e4) / true < 2.5
 
 
 def test_principal_components_keep_what_varies():
@@ -109,10 +110,11 @@ def test_principal_components_keep_what_varies():
     features = rng.standard_normal((500, 2)) @ np.array([[3.0, 1, 0, 0], [0, 1, 2, 0]])
     weights = np.full(500, 1 / 500)
     answer = weights @ features + np.array([1.0, 2.0, -1.0, 0.0])
-    (few, reduced), variances = principal(Features(features, answer), weights, 2)
+    few, reduced, variances = principal(features, answer, weights, 2, 0.0)
     assert few.shape == (500, 2)
     assert np.allclose(few.T @ few / 500, np.diag(variances), atol=1e-10)
     assert np.linalg.norm(reduced) <= np.linalg.norm([1.0, 2.0, -1.0, 0.0]) + 1e-12
+    assert len(principal(features, answer, weights, 2, float(variances.max())).answer) == 1
 
 
 def test_many_answers_of_one_block_are_reduced_and_still_agreed_with():

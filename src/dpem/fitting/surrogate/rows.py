@@ -30,6 +30,9 @@ from dpem.query import Array, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
 
+#: A principal component is left out if its variance is less than that many times the least κ.
+NEGLIGIBLE = 0.1
+
 
 class RowQuery(Protocol):
     """A query that also says what each row contributes."""
@@ -47,16 +50,19 @@ class Answer(NamedTuple):
 
 
 class Features(NamedTuple):
-    """What each row contributes to some queries (m × p), and their answers (p), in units of the noise."""
+    """What each row contributes to some queries (m × p), and their answers (p), in units of the noise: turned to
+    principal components and centred under the base weights, with the variances of the components.
+    """
 
     rows: FloatArray
     answer: FloatArray
+    variances: FloatArray
 
 
 @dataclass(frozen=True)
 class Block:
-    """Answers that share one κ, between ``low`` and ``high``; more than ``components`` features are reduced to so many
-    principal ones.
+    """Answers that share one κ, between ``low`` and ``high``. Their features are reduced to at most ``components``
+    principal ones, without those whose variance is so small beside κ that they hardly move the weights.
     """
 
     low: float
@@ -65,34 +71,29 @@ class Block:
     answers: tuple[Answer, ...] = ()
 
     def features(self, x: FloatArray, base: FloatArray) -> Features:
-        found = Features(np.zeros((len(x), 0)), np.zeros(0))
+        features = Features(np.zeros((len(x), 0)), np.zeros(0), np.zeros(0))
         for answer in self.answers:
-            found = self.extended(found, answer, x, base)
-        return found
+            features = self.extended(features, answer, x, base)
+        return features
 
-    def extended(self, known: Features, answer: Answer, x: FloatArray, base: FloatArray) -> Features:
-        """The features with those of one more answer. Where there are many they are reduced."""
-        each = np.asarray(answer.query.each(numpy_api, x))
-        rows = np.hstack([known.rows, each / answer.noise])
-        found = Features(rows, np.concatenate([known.answer, answer.mean / answer.noise]))
-        if rows.shape[1] > 2 * self.components:
-            found, _ = principal(found, base, self.components)
-        return found
+    def extended(self, features: Features, answer: Answer, x: FloatArray, base: FloatArray) -> Features:
+        """The features with those of one more answer."""
+        rows = np.hstack([features.rows, np.asarray(answer.query.each(numpy_api, x)) / answer.noise])
+        mean = np.concatenate([features.answer, answer.mean / answer.noise])
+        return principal(rows, mean, base, self.components, NEGLIGIBLE * self.low)
 
     def tilted(self, base: FloatArray, features: Features) -> Tilted:
         """The weights that agree with the answers."""
-        if not self.answers:
-            return Tilted(base, Features(np.zeros((len(base), 0)), np.zeros(0)), 1.0)
-        features, variances = principal(features, base, self.components)
-        kappa = evidence_kappa(features.answer, variances, self.low, self.high)
-        return Tilted(tilt(base, features, kappa)[0], features, kappa)
+        if not features.answer.size:
+            return Tilted(base, self.high)
+        kappa = evidence_kappa(features, self.low, self.high)
+        return Tilted(tilt(base, features, kappa)[0], kappa)
 
 
 class Tilted(NamedTuple):
-    """Tilted weights, and the features and κ that they were tilted with."""
+    """Tilted weights, and the κ that they were tilted with."""
 
     weights: FloatArray
-    features: Features
     kappa: float
 
 
@@ -104,17 +105,19 @@ class Surrogate:
 
     x: FloatArray
     base: FloatArray
-    blocks: tuple[Block, ...] = ()
-    features: Features = field(default=Features(np.zeros((0, 0)), np.zeros(0)), repr=False, compare=False)
+    blocks: tuple[Block, ...]
+    features: Features = field(repr=False)
 
     @classmethod
     def of(cls, x: FloatArray, base: FloatArray, blocks: Iterable[Block] = ()) -> Surrogate:
         """The surrogate of rows with base weights of any sum."""
-        found = cls(x, np.asarray(base) / np.sum(base))
+        surrogate = cls(
+            x, np.asarray(base) / np.sum(base), (), Features(np.zeros((len(x), 0)), np.zeros(0), np.zeros(0))
+        )
         for block in blocks:
-            weights = found.weights
-            found = cls(x, weights, (*found.blocks, block), block.features(x, weights))
-        return found
+            weights = surrogate.weights
+            surrogate = cls(x, weights, (*surrogate.blocks, block), block.features(x, weights))
+        return surrogate
 
     def add(self, query: RowQuery, mean: FloatArray, noise: FloatArray | float) -> Surrogate:
         """The surrogate that agrees with one more answer, of the last block."""
@@ -129,7 +132,7 @@ class Surrogate:
 
     @cached_property
     def tilted(self) -> Tilted:
-        return (self.blocks[-1] if self.blocks else Block(1.0, 1.0)).tilted(self.base, self.features)
+        return self.blocks[-1].tilted(self.base, self.features) if self.blocks else Tilted(self.base, 1.0)
 
     @property
     def weights(self) -> FloatArray:
@@ -139,8 +142,8 @@ class Surrogate:
     @cached_property
     def _errors_of_features(self) -> tuple[FloatArray, FloatArray]:
         """The features, centred, and a root of the covariance of λ."""
-        weights, (rows, _), kappa = self.tilted
-        centred = rows - weights @ rows
+        weights, kappa = self.tilted
+        centred = self.features.rows - weights @ self.features.rows
         values, axes = np.linalg.eigh(_gram(np.sqrt(weights)[:, None] * centred))
         values = np.maximum(values, 1e-9)
         return centred, np.asarray(axes / np.sqrt(values * (values + kappa)))
@@ -158,10 +161,7 @@ class Surrogate:
     @property
     def log_evidence(self) -> float:
         """The log-density of the last block's answers under its base weights, up to a constant."""
-        last = self.blocks[-1]
-        features, variances = principal(self.features, self.base, last.components)
-        kappa = evidence_kappa(features.answer, variances, last.low, last.high)
-        return log_evidence(features.answer, variances, kappa)
+        return log_evidence(self.features, self.tilted.kappa)
 
     @property
     def effective_share(self) -> float:
@@ -203,11 +203,10 @@ def combined_noise(noises: Iterable[float]) -> float:
     return 1 / math.sqrt(math.fsum(1 / noise**2 for noise in noises))
 
 
-def principal(features: Features, weights: FloatArray, most: int) -> tuple[Features, FloatArray]:
-    """Features and answer turned to the ``most`` principal components under the weights and centred there, and the
-    components' variances. A rotation leaves independent unit noise what it is.
+def principal(rows: FloatArray, answer: FloatArray, weights: FloatArray, most: int, least: float) -> Features:
+    """Features and answer turned to the ``most`` principal components under the weights, without those whose variance
+    is below ``least``. A rotation leaves independent unit noise what it is.
     """
-    rows, answer = features
     root = np.sqrt(weights)[:, None]
     if rows.shape[1] > 4 * most:
         third = rows[::3] - weights @ rows
@@ -216,30 +215,30 @@ def principal(features: Features, weights: FloatArray, most: int) -> tuple[Featu
     middle = weights @ rows
     centred = rows - middle
     variances, axes = np.linalg.eigh(_gram(root * centred))
-    axes = axes[:, max(len(variances) - most, 0) :]
-    return Features(centred @ axes, (answer - middle) @ axes), np.maximum(variances[-most:], 0.0)
+    kept = slice(max(len(variances) - most, int(np.searchsorted(variances, least))), None)
+    return Features(centred @ axes[:, kept], (answer - middle) @ axes[:, kept], variances[kept])
 
 
 def _gram(matrix: FloatArray) -> FloatArray:
     return np.asarray(matrix.T @ matrix)
 
 
-def evidence_kappa(answer: FloatArray, variances: FloatArray, low: float, high: float) -> float:
-    """The κ in [low, high] that makes centred answers with unit noise most probable, on a grid."""
-    return float(max(np.geomspace(low, high, 13), key=lambda kappa: log_evidence(answer, variances, kappa)))
+def evidence_kappa(features: Features, low: float, high: float) -> float:
+    """The κ in [low, high] that makes the answers most probable, on a grid."""
+    return float(max(np.geomspace(low, high, 13), key=lambda kappa: log_evidence(features, kappa)))
 
 
-def log_evidence(answer: FloatArray, variances: FloatArray, kappa: float) -> float:
-    """The log-density of centred answers with unit noise, up to a constant, if the base weights count κ."""
-    spread = 1 + variances / kappa
-    return -0.5 * float(np.sum(np.log(spread) + answer**2 / spread))
+def log_evidence(features: Features, kappa: float) -> float:
+    """The log-density of the answers, up to a constant, if the base weights count κ."""
+    spread = 1 + features.variances / kappa
+    return -0.5 * float(np.sum(np.log(spread) + features.answer**2 / spread))
 
 
 def tilt(
     base: FloatArray, features: Features, kappa: float, start: FloatArray | None = None, *, most: int = 40
 ) -> tuple[FloatArray, FloatArray]:
     """The tilted weights and λ, by Newton steps that are halved until the objective falls."""
-    rows, answer = features
+    rows, answer, _ = features
     log_base = np.log(np.maximum(base, 1e-300))
 
     def at(point: FloatArray) -> tuple[float, FloatArray]:

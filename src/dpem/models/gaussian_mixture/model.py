@@ -132,14 +132,21 @@ class GaussianMixture(SurrogateModel):
     def published(self, state: MixtureState, n: int) -> Parameters:
         """The record of a finished fit, the largest component first."""
         fit, presence = state.fit, state.presence
-        own, surrogate, family, query, noise = fit.theta, fit.surrogate, fit.family, fit.query, fit.noise
+        own, weights, noise = fit.theta, fit.surrogate.weights, fit.noise
         order = np.argsort(-own.weights, kind="stable")
-        scatter, base = (
-            (float(surrogate.weights @ surrogate.weights), 1 / TUNING.score_kappa[1]) if noise else (0.0, 0.0)
-        )
-        errors = error_units(query, surrogate, lambda own: values(self.kind.name, own.reordered(order)), scatter, base)
+
+        def reported(mixture: Gaussians) -> FloatArray:
+            return values(self.kind.name, mixture.reordered(order))
+
+        scatter, base = (float(weights @ weights), 1 / TUNING.score_kappa[1]) if noise else (0.0, 0.0)
+        errors = error_units(fit.query, fit.surrogate, reported, scatter, base)
+        if noise:
+            privacy = np.maximum(np.hypot(noise * errors[0], errors[2]), 1e-12)
+            change = np.clip((reported(own) - reported(fit.asked[0])) / privacy, -10.0, 10.0)
+            factor = min(max(1.0, TUNING.unsettled * math.sqrt(float(np.mean(change**2)))), 4.0)
+            errors[[0, 2]] *= factor
         first = own.reordered(order)
-        floored = np.any(first.variances <= family.floor * (1 + 1e-6), axis=0)
+        floored = np.any(first.variances <= fit.family.floor * (1 + 1e-6), axis=0)
         return Parameters(
             kind=self.kind.name,
             weights=first.weights,

@@ -33,6 +33,8 @@ class Tuning:
     patterns : patterns of missing values among the surrogate rows.
     levels : the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
+    unsettled : the privacy part of standard errors is at least that many times the root mean square by which the last
+        two answers moved the parameters, in these errors; it is 0.85 on rows that follow the model.
     moving : by how much errors exceed their linear form where the rows that they move are counted.
     near : another solution may be that of a second fit if its log-likelihood is less by that many standard errors.
     unstable : the share of rows in other components above which components are called unstable.
@@ -56,6 +58,7 @@ class Tuning:
     patterns: int = 32
     levels: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9, 0.97)
     widened: float = 1.25
+    unsettled: float = 1.2
     moving: float = 3.0
     near: float = 1.5
     unstable: float = 0.03
