@@ -379,3 +379,21 @@ def test_a_column_without_values_is_named():
     X[:, 2] = np.nan
     with pytest.warns(FitWarning, match="Hardly any row has a value in x2"):
         DPGaussianMixture(2, epsilon=5.0, delta=1e-6, bounds=BOUNDS, random_state=1).fit(X)
+
+
+def test_a_constant_column_takes_no_component_of_its_own():
+    """Where its values lie in their cell of the histogram is not known, and no component describes it."""
+    X, label = three_groups(4000)
+    X[:, 1] = 3.0
+    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+    assert model.weights_.min() > 0.1
+    assert adjusted_rand_score(label, model.predict(X)) > 0.7
+
+
+def test_one_component_need_not_be_better_than_one_gaussian():
+    X = np.random.default_rng(0).standard_normal((4000, 2))
+    assert DPGaussianMixture(1, **GIVEN, bounds=(-6, 6), random_state=1).fit(X).diagnostics_ == ()
+    X[:, 1] += 2 * X[:, 0]
+    found = DPGaussianMixture(1, **GIVEN, bounds=(-12, 12), random_state=1).fit(X).diagnostics_
+    assert [(own.code, own.severity) for own in found] == [("fit-check", "warning")]
+    assert "covariance_type='full'" in str(found[0])

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-import array_api_compat.numpy as numpy_api
 import numpy as np
-from scipy.special import logsumexp
 
 from dpem.fitting.model import Model
 from dpem.fitting.rehearsal import generator
@@ -20,7 +18,6 @@ from dpem.fitting.surrogate.errors import share_apart, share_moved
 from dpem.fitting.surrogate.rows import Surrogate, combined_noise
 from dpem.fitting.surrogate.scores import ScoreQuery, score_query
 from dpem.privacy import Curator
-from dpem.query import FloatArray
 
 Theta = TypeVar("Theta")
 
@@ -49,26 +46,18 @@ class SurrogateFit(Generic[Theta]):
         """The standard deviation of all answers together; 0 if nothing was asked, as without privacy."""
         return combined_noise(self.noises) if self.noises else 0.0
 
-    def share_unstable(self, n: int, times: float, near: float) -> float:
+    def share_unstable(self, n: int, times: float, near: float, queries: int = 2) -> float:
         """The share of rows that another fit to n rows may put into another component: the largest of what errors
-        ``times`` as large as their linear form move, and of what differs at the parameters of the last two queries and
-        at solutions whose log-likelihood is less by at most ``near`` standard errors of the difference.
+        ``times`` as large as their linear form move, and of what differs at the parameters of the last ``queries``
+        and at solutions whose mean log-likelihood is at most ``near`` less.
         """
-        x, weights = self.surrogate.x, self.surrogate.weights
-        others, best = list(self.asked), self._log_density(self.theta)
-        for other in self.solutions[1:]:
-            lead = best - self._log_density(other.theta)
-            mean = float(weights @ lead)
-            sampling = math.sqrt(float(weights @ (lead - mean) ** 2) / n)
-            privacy = self.surrogate.error_of_mean(lead) if self.noises else 0.0
-            if other.converged and mean <= near * math.hypot(sampling, privacy):
-                others.append(other.theta)
+        best = self.solutions[0].log_likelihood
+        others = [own.theta for own in self.solutions if own.converged and own.log_likelihood >= best - near]
+        shares = [
+            share_apart(self.family, self.surrogate, self.theta, other) for other in (*others, *self.asked[-queries:])
+        ]
         scale = times * math.hypot(self.noise, n**-0.5) if self.noises else 0.0
-        shares = [share_apart(self.family, self.surrogate, self.theta, other) for other in others]
-        return max([share_moved(self.query, x, weights, scale), *shares])
-
-    def _log_density(self, theta: Theta) -> FloatArray:
-        return np.asarray(logsumexp(self.family.joint(numpy_api, theta, self.surrogate.x), axis=1))
+        return max([share_moved(self.query, self.surrogate.x, self.surrogate.weights, scale), *shares])
 
 
 class SurrogateModel(Model):

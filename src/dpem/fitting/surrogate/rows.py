@@ -32,6 +32,8 @@ Theta = TypeVar("Theta")
 
 #: A principal component is left out if its variance is less than that many times the least κ.
 NEGLIGIBLE = 0.1
+#: Newton steps of the tilt at most.
+NEWTON = 40
 
 
 class RowQuery(Protocol):
@@ -87,7 +89,7 @@ class Block:
         if not features.answer.size:
             return Tilted(base, self.high)
         kappa = evidence_kappa(features, self.low, self.high)
-        return Tilted(tilt(base, features, kappa)[0], kappa)
+        return Tilted(tilt(base, features, kappa), kappa)
 
 
 class Tilted(NamedTuple):
@@ -138,25 +140,6 @@ class Surrogate:
     def weights(self) -> FloatArray:
         """The tilted weights; they add up to 1."""
         return self.tilted.weights
-
-    @cached_property
-    def _errors_of_features(self) -> tuple[FloatArray, FloatArray]:
-        """The features, centred, and a root of the covariance of λ."""
-        weights, kappa = self.tilted
-        centred = self.features.rows - weights @ self.features.rows
-        values, axes = np.linalg.eigh(_gram(np.sqrt(weights)[:, None] * centred))
-        values = np.maximum(values, 1e-9)
-        return centred, np.asarray(axes / np.sqrt(values * (values + kappa)))
-
-    def error_of_mean(self, values: FloatArray) -> float:
-        """The standard deviation that the noise of the answers leaves to the weighted mean of some values of the rows.
-
-        *Lemma.* It is ‖(G(G + κI))^(−½)c‖, G the covariance of the features and c theirs with the values, to first
-        order. *Proof.* The features' mean moves by G·δλ and has unit noise, and with the prior of κ the log-density of
-        δλ is −½‖Gδλ‖² − ½κ·δλᵀGδλ; the mean of the values moves by c·δλ. ∎
-        """
-        centred, root = self._errors_of_features
-        return float(np.linalg.norm(root.T @ (centred.T @ (self.weights * values))))
 
     @property
     def log_evidence(self) -> float:
@@ -234,14 +217,13 @@ def log_evidence(features: Features, kappa: float) -> float:
     return -0.5 * float(np.sum(np.log(spread) + features.answer**2 / spread))
 
 
-def tilt(
-    base: FloatArray, features: Features, kappa: float, start: FloatArray | None = None, *, most: int = 40
-) -> tuple[FloatArray, FloatArray]:
-    """The tilted weights and λ, by Newton steps that are halved until the objective falls."""
+def tilt(base: FloatArray, features: Features, kappa: float) -> FloatArray:
+    """The tilted weights, by Newton steps that are halved until the objective falls."""
     rows, answer, _ = features
     log_base = np.log(np.maximum(base, 1e-300))
 
     def at(point: FloatArray) -> tuple[float, FloatArray]:
+        """The objective at λ, and the weights."""
         logs = log_base + rows @ point
         top = float(logs.max())
         weights = np.exp(logs - top)
@@ -249,22 +231,21 @@ def tilt(
         value = top + np.log(total) - float(point @ answer) + 0.5 * kappa * float(point @ point)
         return value, weights / total
 
-    point = np.zeros(len(answer)) if start is None else start
+    point = np.zeros(len(answer))
     value, weights = at(point)
-    for _ in range(most):
+    for _ in range(NEWTON):
         middle = weights @ rows
         gradient = middle - answer + kappa * point
         if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
             break
-        weighed = np.sqrt(weights)[:, None] * rows
-        step = np.linalg.solve(_gram(weighed) - np.outer(middle, middle) + kappa * np.eye(len(point)), gradient)
+        covariance = _gram(np.sqrt(weights)[:, None] * rows) - np.outer(middle, middle)
+        step = np.linalg.solve(covariance + kappa * np.eye(len(point)), gradient)
         size, slope = 1.0, float(gradient @ step)
-        while True:
-            new, tilted = at(point - size * step)
-            if new <= value - 1e-4 * size * slope or size < 1e-6:
-                break
+        new, tilted = at(point - step)
+        while new > value - 1e-4 * size * slope and size >= 1e-6:
             size /= 2
+            new, tilted = at(point - size * step)
         if size < 1e-6:
             break
         point, value, weights = point - size * step, new, tilted
-    return weights, point
+    return weights

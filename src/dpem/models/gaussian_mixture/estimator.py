@@ -189,11 +189,13 @@ class DPGaussianMixture(PrivateEstimator):
         """What the fit warns of, the fit check first: computed from released numbers, at no price.
 
         Where the check is not decided and components are stable it is a note: rows without components have no stable
-        ones.
+        ones. One component is no better than one Gaussian, and need not be.
         """
         found, check = super().diagnostics_, self.fit_check_
         if check is None or self.theta_.moved > TUNING.unstable or check.lead < -NEEDED * check.standard_error:
             return found
+        if len(self.theta_.weights) == 1:
+            return tuple(own for own in found if own.code != "fit-check")
         return tuple(replace(own, severity="note") if own.code == "fit-check" else own for own in found)
 
     def _diagnostics(self) -> list[Diagnostic]:

@@ -45,9 +45,9 @@ class Parameters:
     ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
     without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.model.values` per unit
     of noise in whitened scores, of one row's sampling and of what the surrogate leaves open; ``noise`` is the standard
-    deviation of the answers. ``moved`` is the largest share of rows that twice such noise, one of the last two
-    queries or a fit that is nearly as good puts into another component, ``missed`` the share that one Gaussian
-    describes far better; ``floored`` is 1 for columns in which a component has the least spread.
+    deviation of the answers. ``moved`` is the share of rows that a second private fit may put into another
+    component, ``missed`` the share that one Gaussian describes far better; ``floored`` is 1 for columns in which a
+    component has the least spread.
     """
 
     kind: str
@@ -146,7 +146,8 @@ class GaussianMixture(SurrogateModel):
             factor = min(max(1.0, TUNING.unsettled * math.sqrt(float(np.mean(change**2)))), 4.0)
             errors[[0, 2]] *= factor
         first = own.reordered(order)
-        floored = np.any(first.variances <= fit.family.floor * (1 + 1e-6), axis=0)
+        sizeable = first.weights >= TUNING.sizeable
+        floored = np.any(first.variances[sizeable] <= fit.family.floor * (1 + 1e-6), axis=0)
         return Parameters(
             kind=self.kind.name,
             weights=first.weights,

@@ -41,6 +41,8 @@ class ExactEM(Step):
         return replace(state, theta=model.published(state, curator.n_rows))
 
 
+#: The advice where one component is worse than one Gaussian with the correlations of the columns.
+ADVICE_FOR_ONE = "Use covariance_type='full': the columns are correlated."
 #: A row is missed by the mixture if one Gaussian of independent columns describes it that much better, in log-density.
 MISSED = 8.0
 #: What a missed row counts in the query: the larger, the less noise in their share and the more in the leads.
@@ -110,11 +112,11 @@ class MixtureCheck(Step):
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         query = Leads(model.schema_of(state), state.fit.theta, state.wide)
         answer, noise = curator.measure(query, self.rho), curator.noise_scale(query, self.rho)
-        checks = []
+        checks, advice = [], self.advice if len(query.fitted.weights) > 1 else ADVICE_FOR_ONE
         for name, mean, square in zip(query.simpler, answer[:-1:2], answer[1:-1:2], strict=True):
             spread = math.sqrt(min(max(float(square - mean**2), 0.0), 1.0))
             error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
-            checks.append(judged(float(mean), max(error, 1e-12), name, self.advice))
+            checks.append(judged(float(mean), max(error, 1e-12), name, advice))
         missed = float(answer[-1]) / WEIGHT
         missed = min(missed, 1.0) if missed > max(NEEDED * noise / WEIGHT, LEAST) else 0.0
         worst = min(checks, key=lambda own: own.lead / own.standard_error)

@@ -172,10 +172,13 @@ class StartFromSketch(Step):
             point, path = number_of_components(target, query.frequencies, counted)
         start = _mixture(target.split(point), moments, shape, state, model.kind.full)
         K, rng = len(start.weights), generator(1)
+        floor = TUNING.floor**2 * state.wide.variances[0]
+        for j, low, high in state.constant:  # where its values lie in the cell is not known
+            floor[j] = max(floor[j], (high - low) ** 2)
         family = GaussianFamily(
             K,
             model.kind,
-            TUNING.floor**2 * state.wide.variances[0],
+            floor,
             model.proportions_of(state),
             state.presence.patterns(TUNING.patterns, rng),
         )

@@ -27,16 +27,18 @@ class Tuning:
     margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers.
     margin_components, score_components : principal components of the answers that tilt the rows.
     floor : the least standard deviation of a component, as a part of a column's.
-    effective : rows are drawn again when less than this share of them carries the weights.
+    effective : rows are drawn again when less than this share of them carries the weights; without that, one simulated
+        fit in ten ends far from the components.
     restarts, last_restarts : random starts of EM on the surrogate after a query, and after the last one.
     more : components of base rows beyond K where they are drawn again.
     patterns : patterns of missing values among the surrogate rows.
     levels : the quantiles of the norms at which scores may be clipped.
     widened : the privacy part of standard errors over its linear form, by simulated coverage.
+    sizeable : the least share of a component whose collapse onto repeated values is reported.
     unsettled : the privacy part of standard errors is at least that many times the root mean square by which the last
         two answers moved the parameters, in these errors; it is 0.85 on rows that follow the model.
     moving : by how much errors exceed their linear form where the rows that they move are counted.
-    near : another solution may be that of a second fit if its log-likelihood is less by that many standard errors.
+    near : another solution may be that of a second fit if its mean log-likelihood is less than that lower.
     unstable : the share of rows in other components above which components are called unstable.
     check : the part of ρ that the fit check gets.
     """
@@ -58,9 +60,10 @@ class Tuning:
     patterns: int = 32
     levels: tuple[float, ...] = (0.4, 0.6, 0.8, 0.9, 0.97)
     widened: float = 1.25
+    sizeable: float = 0.02
     unsettled: float = 1.2
-    moving: float = 3.0
-    near: float = 1.5
+    moving: float = 2.5
+    near: float = 0.01
     unstable: float = 0.03
     check: float = 0.08
 

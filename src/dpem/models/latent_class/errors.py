@@ -18,7 +18,7 @@ class Parameters:
 
     ``observed`` is the share of rows that answer each item; the errors are standard errors of weights and
     probabilities, by sampling (first) and by privacy; ``path`` has the scores of 1, 2, … classes where their number was
-    found. ``moved`` is the share of rows that errors of the size that is to be expected put into another class.
+    found. ``moved`` is the share of rows that a second private fit may put into another class.
     """
 
     weights: FloatArray
@@ -60,5 +60,5 @@ def published(fit: SurrogateFit[Classes], family: ClassFamily, path: FloatArray,
     probabilities = errors[:, K:].reshape(2, *theta.probabilities.shape)
     if noise:
         probabilities[1] = np.minimum(np.hypot(probabilities[1], family.floor), 1.0)
-    moved = fit.share_unstable(n, TUNING.moving, TUNING.near) if noise else 0.0
+    moved = fit.share_unstable(n, TUNING.moving, TUNING.near, queries=1) if noise else 0.0
     return Parameters(theta.weights, theta.probabilities, family.observed, errors[:, :K], probabilities, path, moved)

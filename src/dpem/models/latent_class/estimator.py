@@ -118,8 +118,8 @@ class DPLatentClass(PrivateEstimator):
         if failed or theta.moved <= TUNING.unstable:
             return []
         words = (
-            f"The classes are not stable: noise of the size that was added puts about {100 * theta.moved:.0f} % of the "
-            "rows into another class."
+            f"The classes are not stable: a second private fit may put about {100 * theta.moved:.0f} % of the rows "
+            "into another class."
         )
         return [Diagnostic("unstable-classes", "warning", words, "Use fewer classes, more rows or a larger epsilon.")]
 

@@ -48,14 +48,14 @@ class Tuning:
     widening : float
         By how much standard errors due to privacy exceed their linear form: the surrogate rows are not the table.
     moving : float
-        By how much the noise is taken larger where it is seen how many rows it puts into another class.
+        By how much errors exceed their linear form where the rows that they move are counted.
     clamp : float
         Where a row's lead over independent answers is clamped in the fit check: with 1, classes that are worse than
         independent answers could pass.
     near : float
-        A solution is nearly as good as the best if its mean log-likelihood is less than that lower.
+        Another solution may be that of a second fit if its mean log-likelihood is less than that lower.
     unstable : float
-        Classes are called unstable if the noise puts more than this share of rows into another class.
+        Classes are called unstable if a second fit may put more than this share of rows into another class.
     """
 
     pairs: float = 0.35
@@ -76,7 +76,7 @@ class Tuning:
     moving: float = 1.3
     clamp: float = 3.0
     near: float = 0.001
-    unstable: float = 0.03
+    unstable: float = 0.05
 
 
 TUNING = Tuning()
