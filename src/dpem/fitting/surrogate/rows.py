@@ -30,8 +30,6 @@ from dpem.query import Array, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
 
-#: A principal component is left out if its variance is less than that many times the least κ.
-NEGLIGIBLE = 0.1
 #: Newton steps of the tilt at most.
 NEWTON = 40
 
@@ -64,7 +62,7 @@ class Features(NamedTuple):
 @dataclass(frozen=True)
 class Block:
     """Answers that share one κ, between ``low`` and ``high``. Their features are reduced to at most ``components``
-    principal ones, without those whose variance is so small beside κ that they hardly move the weights.
+    principal ones.
     """
 
     low: float
@@ -82,7 +80,7 @@ class Block:
         """The features with those of one more answer."""
         rows = np.hstack([features.rows, np.asarray(answer.query.each(numpy_api, x)) / answer.noise])
         mean = np.concatenate([features.answer, answer.mean / answer.noise])
-        return principal(rows, mean, base, self.components, NEGLIGIBLE * self.low)
+        return principal(rows, mean, base, self.components)
 
     def tilted(self, base: FloatArray, features: Features) -> Tilted:
         """The weights that agree with the answers."""
@@ -186,9 +184,9 @@ def combined_noise(noises: Iterable[float]) -> float:
     return 1 / math.sqrt(math.fsum(1 / noise**2 for noise in noises))
 
 
-def principal(rows: FloatArray, answer: FloatArray, weights: FloatArray, most: int, least: float) -> Features:
-    """Features and answer turned to the ``most`` principal components under the weights, without those whose variance
-    is below ``least``. A rotation leaves independent unit noise what it is.
+def principal(rows: FloatArray, answer: FloatArray, weights: FloatArray, most: int) -> Features:
+    """Features and answer turned to the ``most`` principal components under the weights. A rotation leaves independent
+    unit noise what it is.
     """
     root = np.sqrt(weights)[:, None]
     if rows.shape[1] > 4 * most:
@@ -198,8 +196,8 @@ def principal(rows: FloatArray, answer: FloatArray, weights: FloatArray, most: i
     middle = weights @ rows
     centred = rows - middle
     variances, axes = np.linalg.eigh(_gram(root * centred))
-    kept = slice(max(len(variances) - most, int(np.searchsorted(variances, least))), None)
-    return Features(centred @ axes[:, kept], (answer - middle) @ axes[:, kept], variances[kept])
+    axes = axes[:, -most:]
+    return Features(centred @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0))
 
 
 def _gram(matrix: FloatArray) -> FloatArray:

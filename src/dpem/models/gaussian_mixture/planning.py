@@ -107,7 +107,7 @@ SCATTER, FAILED = 0.4, 0.6
 #: What is said of tables that hold no such components (``python -m studies.gaussian_mixture_real report``).
 REAL = (
     "Few real tables hold components as clear as that: of public ones, three components at epsilon=1, half had more "
-    "than 8 % of their rows in another component in a second private fit."
+    "than 7 % of their rows in another component in a second private fit."
 )
 
 
