@@ -25,7 +25,7 @@ USUAL = 4.0
 #: and of levels: the mean is not quite the model's, and weighted rows estimate other coefficients than maximum
 #: likelihood. That of counts: the part of what clipping cuts off that the assumed law does not foresee, and by how much
 #: tails may be heavier than those of that law.
-CURVED, LEVELLED, UNFORESEEN, HEAVIER = 1e-3, 2e-5, 0.15, 2.0
+CURVED, LEVELLED, UNFORESEEN, HEAVIER = 1e-3, 2e-5, 0.15, 1.3
 #: The step of the numeric derivative of a clipped residual's mean by the predictor.
 STEP = 1e-4
 

@@ -40,14 +40,13 @@ COLLINEAR = 0.93
 OFF, OFF_BIN = 0.1, 0.3
 #: The least information along a direction, as a part of the mean, where coordinates are whitened.
 LEAST_INFORMATION = 1e-6
-#: How often rows are moved until they have the released information.
-CORRECTIONS = 3
 #: Rows are clipped at so many times their expected length.
 RADIUS = 1.2
 #: Directions are changed if they differ by more than the largest eigenvalue of noise, and so many standard deviations.
 BEYOND = 2.0
-#: The relative noise above which the release is not used, and the surrogate stays as it is.
-RESOLVED = 0.8
+#: The relative noise above which the release is not used, and the surrogate stays as it is: for each of the corrections
+#: until rows have the released information.
+RESOLVED = (0.8, 0.2, 0.2)
 #: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
 #: Squared uncertainties are at least that.
 TINY = 1e-9
@@ -186,14 +185,14 @@ def corrected(
     surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float
 ) -> Surrogate:
     """The surrogate with its weighted means and covariances moved to the released ones where they clearly differ."""
-    first = surrogate = _moved(surrogate, free, query, released, noise)
-    for _ in range(1, CORRECTIONS):
-        surrogate = _moved(surrogate, free, query, released, noise)
-    return replace(surrogate, collinear=first.collinear)
+    moved = first = _moved(surrogate, free, query, released, noise, RESOLVED[0])
+    for limit in RESOLVED[1:]:
+        moved = _moved(replace(moved, collinear=surrogate.collinear), free, query, released, noise, limit)
+    return replace(moved, collinear=first.collinear)
 
 
 def _moved(
-    surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float
+    surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float, limit: float
 ) -> Surrogate:
     """One correction; the variances, and what is clipped, change with the rows."""
     v, turn = query.vectors(np, surrogate.rows[:, 1:]), query.turn
@@ -209,7 +208,7 @@ def _moved(
     blur = mean_error / float(np.mean(values))
     # the spectrum of noise reaches 2√p; where columns seemed collinear, a small ratio is expected and needs less proof
     edge = blur * ((1 if any(surrogate.collinear) else 2) * math.sqrt(p) + BEYOND)
-    if edge > RESOLVED:
+    if edge > limit:
         return surrogate
     corrections = np.where(np.abs(ratios - 1) > edge, np.maximum(ratios, edge / 2), 1.0)
     shift = new_mean - mean
