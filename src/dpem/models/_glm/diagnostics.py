@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 FROM_PRIOR = 0.5
 #: Two classes are called separated if the columns explain so much of the response's variance.
 SEPARATED = 0.8
-#: Below this share of complete rows it is said how many were left out, and below the second it is a warning.
-MANY_INCOMPLETE, MOST_INCOMPLETE = 0.95, 0.5
+#: Below this share of complete rows it is said how many were left out, and below the second it is a warning. Below the
+#: third there is nothing else to be said.
+MANY_INCOMPLETE, MOST_INCOMPLETE, NEARLY_ALL_INCOMPLETE = 0.95, 0.8, 0.05
 #: Intervals at least and at most, and the privacy noise of an interval's mean residual, in residual bounds, that more
 #: intervals may not exceed.
 FEWEST, MOST, NOISE = 4, 10, 0.02
@@ -53,6 +54,8 @@ def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float
         unless = "Coefficients are right if whether a value is missing does not depend on the response."
         advice = f"{undeclared}: check the spelling." if few else unless
         add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
+        if theta.complete < NEARLY_ALL_INCOMPLETE:
+            return found
     if rare := [names[j] for j in free if theta.rare[j]]:
         message = f"Too few rows have {listed(rare)} for this budget: they are left out, and the effect is not known."
         advice = "Check the spelling of the levels, or pool rare ones."

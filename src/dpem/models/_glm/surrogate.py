@@ -34,8 +34,9 @@ LEAST_ROWS, ROWS_EACH, MOST_ROWS = 4096, 100, 20_000
 ROUNDS = 5
 #: The variance of correlations before anything is known of them, at least.
 LEAST_SIGNAL = 1e-4
-#: Columns are called collinear if their released correlation exceeds this: the surrogate rows cannot follow it.
-COLLINEAR = 0.93
+#: Columns are called collinear if their released correlation exceeds this: the surrogate rows cannot follow it. Not if
+#: the noise of correlations is larger than the second number.
+COLLINEAR, UNCLEAR = 0.93, 0.15
 #: How far means and variances of numeric marginals may be off besides noise, in spreads, and as a part of a bin.
 OFF, OFF_BIN = 0.1, 0.3
 #: The least information along a direction, as a part of the mean, where coordinates are whitened.
@@ -47,6 +48,8 @@ BEYOND = 2.0
 #: The relative noise above which the release is not used, and the surrogate stays as it is: for each of the corrections
 #: until rows have the released information.
 RESOLVED = (0.8, 0.2, 0.2)
+#: Below this relative noise, columns are called collinear if their information is no larger than its noise.
+TELLING = 0.4
 #: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
 #: Squared uncertainties are at least that.
 TINY = 1e-9
@@ -107,7 +110,7 @@ def fitted(marginals: Marginals, schema: Schema, released: FloatArray, noise: fl
     share = weight / float(simulated[0, 0])
     none = max(float(released[0, 0]), 0.0) + 2 * noise < 0.05  # the simulated rows are then like none that was seen
     complete = 0.02 if none else 1.0 if share + 2 * blur > 1 else max(share, 0.02)
-    return Surrogate(np.column_stack([np.ones(len(u)), u]), complete, _collinear(target, fixed))
+    return Surrogate(np.column_stack([np.ones(len(u)), u]), complete, _collinear(target, fixed | (blur > UNCLEAR)))
 
 
 def _collinear(moments: FloatArray, fixed: NDArray[np.bool_]) -> tuple[bool, ...]:
@@ -214,8 +217,9 @@ def _moved(
     shift = new_mean - mean
     size = float(np.linalg.norm(shift))
     shift = shift * (1 - p * (mean_error / size) ** 2) if size > mean_error * (math.sqrt(p) + BEYOND) else 0 * shift
-    hidden = (ratios < edge) & (corrections != 1)  # information that is no larger than its noise
-    collinear = _loading(axes[:, hidden], turn, free, surrogate)
+    collinear = surrogate.collinear
+    if edge < TELLING:  # otherwise much of the information that is no larger than its noise is not small
+        collinear = _loading(axes[:, (ratios < edge) & (corrections != 1)], turn, free, surrogate)
     a = surrogate.rows @ turn[1:].T - mean
     moved = a @ root @ (axes * (np.sqrt(corrections) - 1)) @ axes.T @ back + shift
     rows = surrogate.rows.copy()
