@@ -33,7 +33,7 @@ def test_a_level_that_no_row_has_is_checked_for_its_spelling():
     assert len(rare) >= 3
     assert {one.columns for one in rare} == {("region=South",)}
     assert "spelling" in rare[0].advice
-    assert {wrong["incomplete-rows"].severity for wrong in all_wrong} == {"note"}
+    assert {wrong["incomplete-rows"].severity for wrong in all_wrong} == {"warning"}
 
 
 @pytest.mark.parametrize("classes", [("No", "Yes"), (0, 1)])
