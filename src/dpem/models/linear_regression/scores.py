@@ -112,11 +112,13 @@ def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: Cur
         variance = min(max(1 - float(theta @ S @ theta) + fit.coefficient_error, TUNING.least_variance), 1.0)
     else:
         variance = min(max(fit.variance + gain * change, TUNING.least_ratio * fit.variance), 4.0)
-    of_mean = c * query.sigma / present
+    p, of_mean, variance_error = len(fit.prior) - 1, c * query.sigma / present, math.sqrt(before - gain * before)
+    explained = min(max(1 - variance + 2 * variance_error, 0.1), 1.0)
     return replace(
         fit,
         variance=variance,
-        variance_error=math.sqrt(before - gain * before),
+        variance_error=variance_error,
+        prior=np.append(fit.prior[:1], np.full(p, TUNING.prior * explained / p)),
         present=present,
         present_error=math.sqrt(1 - weight) * fit.present_error,
         residual_mean=Estimate(of_mean * first, of_mean * noise),
