@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, softmax
 
 from dpem.fitting.rehearsal import normal
 from dpem.query import FloatArray
 
 #: Prior standard deviations around 0 (log weights), 0 (intercepts), 0 (slopes), log 0.7 (log spreads).
-USUAL = (1.0, 1.5, 1.0, 0.7)
+PRIOR_SPREADS = (1.0, 1.5, 1.0, 0.7)
 RESTARTS = 16
 
 
@@ -50,7 +50,7 @@ class Cells:
     def q(self) -> int:
         return self.mass.ndim - 1
 
-    def places(self) -> tuple[FloatArray, FloatArray]:
+    def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of a standard normal coordinate in the x-cells, cells × q."""
         e = np.concatenate([[-np.inf], self.x_edges, [np.inf]])
         density = np.exp(-0.5 * e**2) / math.sqrt(2 * math.pi)
@@ -61,15 +61,15 @@ class Cells:
         return mean[grid], np.maximum(variance, 1e-3)[grid]
 
     def x_mass(self) -> FloatArray:
-        """Shares of the x-cells, drawn towards the product of their margins as far as noise hides what they say."""
-        seen = self.mass.sum(axis=-1)
+        """Shares of the x-cells, shrunk towards the product of their margins, by the noise."""
+        observed = self.mass.sum(axis=-1)
         noise = self.noise * math.sqrt(self.mass.shape[-1])
         product = np.ones(())
         for j in range(self.q):
-            margin = np.maximum(seen.sum(axis=tuple(i for i in range(self.q) if i != j)), max(noise, 1e-9))
+            margin = np.maximum(observed.sum(axis=tuple(i for i in range(self.q) if i != j)), max(noise, 1e-9))
             product = np.multiply.outer(product, margin / margin.sum())
         spread = 0.5 * product
-        return np.maximum(product + (seen - product) * spread**2 / (spread**2 + noise**2), 0.1 * product).ravel()
+        return np.maximum(product + (observed - product) * spread**2 / (spread**2 + noise**2), 0.1 * product).ravel()
 
     def scale(self) -> FloatArray:
         """Standard deviation of each cell: noise and the counting of rows."""
@@ -78,56 +78,56 @@ class Cells:
         return np.sqrt(self.noise**2 + self.x_mass()[:, None] * pooled / self.n)
 
 
-class _Problem:
+class _CellMisfit:
     """Misfit of K components to cells, and its derivatives, for many parameter sets (restarts × K × (q + 3))."""
 
     def __init__(self, cells: Cells, K: int, parallel: bool) -> None:
-        self.place, self.within = cells.places()
+        self.cell_means, self.cell_variances = cells.moments()
         self.mass, self.scale = cells.x_mass(), cells.scale()
-        self.seen = cells.mass.reshape(len(self.mass), -1)
+        self.observed = cells.mass.reshape(len(self.mass), -1)
         self.r_edges = cells.r_edges
         self.K, self.q = K, cells.q
-        usual = [USUAL[0], USUAL[1], *[USUAL[2]] * self.q, USUAL[3]]
-        self.precision = np.tile(np.array(usual) ** -2.0, (K, 1))
-        self.middle = np.zeros((K, self.q + 3))
-        self.middle[:, -1] = math.log(0.7)
+        spreads = [PRIOR_SPREADS[0], PRIOR_SPREADS[1], *[PRIOR_SPREADS[2]] * self.q, PRIOR_SPREADS[3]]
+        self.precision = np.tile(np.array(spreads) ** -2.0, (K, 1))
+        self.prior_mean = np.zeros((K, self.q + 3))
+        self.prior_mean[:, -1] = math.log(0.7)
         self.free = np.ones((K, self.q + 3))
         if parallel:
             self.free[:, 2:-1] = 0.0
 
-    def residuals(self, par: FloatArray, slopes: bool) -> tuple[FloatArray, FloatArray | None]:
+    def residuals(self, par: FloatArray, jacobian: bool) -> tuple[FloatArray, FloatArray | None]:
         q = self.q
-        w = _softmax(par[:, :, 0])
+        w = softmax(par[:, :, 0], axis=1)
         b, s = par[:, :, 2 : 2 + q], np.exp(par[:, :, -1])
-        mean = par[:, :, 1, None] + b @ self.place.T
-        sd = np.sqrt(s[:, :, None] ** 2 + b**2 @ self.within.T)
+        mean = par[:, :, 1, None] + b @ self.cell_means.T
+        sd = np.sqrt(s[:, :, None] ** 2 + b**2 @ self.cell_variances.T)
         z = (self.r_edges - mean[..., None]) / sd[..., None]
         p = np.diff(ndtr(z), axis=-1, prepend=0.0, append=1.0)
-        whole = np.sum(w[:, :, None, None] * p, axis=1)
-        misfit = ((self.seen - self.mass[:, None] * whole) / self.scale).reshape(len(par), -1)
-        if not slopes:
+        mixture = np.sum(w[:, :, None, None] * p, axis=1)
+        misfit = ((self.observed - self.mass[:, None] * mixture) / self.scale).reshape(len(par), -1)
+        if not jacobian:
             return misfit, None
         density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
-        lever = w[:, :, None, None] * (self.mass[:, None] / self.scale)
-        by_mean = -np.diff(density, axis=-1, prepend=0.0, append=0.0) / sd[..., None] * lever
-        by_variance = -np.diff(z * density, axis=-1, prepend=0.0, append=0.0) / (2 * sd[..., None] ** 2) * lever
-        parts = [lever * (p - whole[:, None]), by_mean]
+        weight = w[:, :, None, None] * (self.mass[:, None] / self.scale)
+        by_mean = -np.diff(density, axis=-1, prepend=0.0, append=0.0) / sd[..., None] * weight
+        by_variance = -np.diff(z * density, axis=-1, prepend=0.0, append=0.0) / (2 * sd[..., None] ** 2) * weight
+        parts = [weight * (p - mixture[:, None]), by_mean]
         for i in range(q):
-            bent = (2 * b[:, :, i, None] * self.within[:, i])[..., None]
-            parts.append(by_mean * self.place[:, i, None] + by_variance * bent)
+            by_slope = (2 * b[:, :, i, None] * self.cell_variances[:, i])[..., None]
+            parts.append(by_mean * self.cell_means[:, i, None] + by_variance * by_slope)
         parts.append(by_variance * (2 * s**2)[:, :, None, None])
         return misfit, np.stack(parts, axis=2).reshape(len(par), self.K * (q + 3), -1)
 
     def cost(self, misfit: FloatArray, par: FloatArray) -> FloatArray:
-        far = np.sum(self.precision * (par - self.middle) ** 2, axis=(1, 2))
-        return np.asarray(np.sum(misfit**2, axis=1) + far)
+        prior = np.sum(self.precision * (par - self.prior_mean) ** 2, axis=(1, 2))
+        return np.asarray(np.sum(misfit**2, axis=1) + prior)
 
-    def step(self, misfit: FloatArray, slope: FloatArray, par: FloatArray, damping: FloatArray) -> FloatArray:
+    def step(self, misfit: FloatArray, jacobian: FloatArray, par: FloatArray, damping: FloatArray) -> FloatArray:
         """A Levenberg–Marquardt step."""
         free = self.free.ravel()
-        H = (slope @ slope.transpose(0, 2, 1) + np.diag(self.precision.ravel())) * free * free[:, None]
-        far = (self.precision * (par - self.middle)).reshape(len(par), -1)
-        g = ((slope @ misfit[:, :, None])[:, :, 0] - far) * free
+        H = (jacobian @ jacobian.transpose(0, 2, 1) + np.diag(self.precision.ravel())) * free * free[:, None]
+        prior = (self.precision * (par - self.prior_mean)).reshape(len(par), -1)
+        g = ((jacobian @ misfit[:, :, None])[:, :, 0] - prior) * free
         diagonal = np.einsum("rpp->rp", H)
         H = H + (damping[:, None] * diagonal + (1 - free))[:, :, None] * np.eye(len(free))
         step = np.linalg.solve(H, g[:, :, None])[:, :, 0].reshape(par.shape)
@@ -143,14 +143,14 @@ def fit_cells(cells: Cells, K: int, *, parallel: bool = False, rounds: int = 60)
     From many starts, of which the worse half is dropped now and then; with ``parallel`` the slopes are those of one
     regression.
     """
-    problem = _Problem(cells, K, parallel)
+    cells_misfit = _CellMisfit(cells, K, parallel)
     par = _starts(K, cells.q, parallel)
-    misfit, slope = problem.residuals(par, True)
-    best, damping = problem.cost(misfit, par), np.full(len(par), 0.1)
+    misfit, jacobian = cells_misfit.residuals(par, True)
+    best, damping = cells_misfit.cost(misfit, par), np.full(len(par), 0.1)
     for i in range(rounds):
-        assert slope is not None
-        new = problem.step(misfit, slope, par, damping)
-        cost = problem.cost(problem.residuals(new, False)[0], new)
+        assert jacobian is not None
+        new = cells_misfit.step(misfit, jacobian, par, damping)
+        cost = cells_misfit.cost(cells_misfit.residuals(new, False)[0], new)
         better = cost < best
         gained = float(np.max(np.where(better, best - cost, 0.0)))
         par, best = np.where(better[:, None, None], new, par), np.where(better, cost, best)
@@ -160,16 +160,9 @@ def fit_cells(cells: Cells, K: int, *, parallel: bool = False, rounds: int = 60)
             par, best, damping = par[kept], best[kept], damping[kept]
         if gained < 1e-4 and np.all(damping > 10):
             break
-        misfit, slope = problem.residuals(par, True)
+        misfit, jacobian = cells_misfit.residuals(par, True)
     first = par[int(np.argmin(best))]
-    return CellFit(
-        _softmax(first[None, :, 0])[0], first[:, 1], first[:, 2:-1], np.exp(first[:, -1]), float(np.min(best))
-    )
-
-
-def _softmax(z: FloatArray) -> FloatArray:
-    w = np.exp(z - z.max(axis=1, keepdims=True))
-    return np.asarray(w / w.sum(axis=1, keepdims=True))
+    return CellFit(softmax(first[:, 0]), first[:, 1], first[:, 2:-1], np.exp(first[:, -1]), float(np.min(best)))
 
 
 def _starts(K: int, q: int, parallel: bool) -> FloatArray:
