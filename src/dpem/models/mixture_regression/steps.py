@@ -59,7 +59,7 @@ class Tuning:
         A component is called a point mass where its residual spread is below this part of the largest.
     responses : int
         The bounds of the response are called wide if so many responses there would outweigh the fit check's lead (the
-        tuning half).
+        tuning half and 26 tables of the other one).
     unstable : float
         Components are called unstable where errors put more than this share of rows into another one
         (``python -m studies.mixture_regression public`` on the tuning half).
@@ -79,7 +79,7 @@ class Tuning:
     starts: int = 6
     constant: float = 2.5
     narrow: float = 0.02
-    responses: int = 2
+    responses: int = 4
     unstable: float = 0.025
 
 
