@@ -77,7 +77,7 @@ class Tuning:
     reach: float = 1.2
     cut: float = 3.0
     starts: int = 6
-    constant: float = 2.5
+    constant: float = 1.1
     narrow: float = 0.02
     responses: int = 4
     unstable: float = 0.025
