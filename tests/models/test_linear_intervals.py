@@ -276,3 +276,15 @@ def test_a_spread_is_never_several_times_too_large_because_empty_bins_were_added
     ratio = found.spread / 0.05
     assert np.mean(ratio > 1.5) < 0.03
     assert np.median(ratio) == pytest.approx(1.2, abs=0.15)
+
+
+def test_a_column_that_is_often_missing_is_named():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((8_000, 2))
+    y = x.sum(axis=1) + rng.standard_normal(8_000)
+    for share, codes in ((0.1, []), (0.4, ["often-missing"])):
+        seen = np.where(rng.random(x.shape) < [share, 0.0], np.nan, x)
+        model = DPLinearRegression(epsilon=2.0, delta=1e-6, bounds=(-5, 5), y_bounds=(-10, 10)).fit(seen, y)
+        found = [own for own in model.diagnostics_ if own.code == "often-missing"]
+        assert [own.code for own in found] == codes
+        assert all(own.columns == ("x0",) for own in found)

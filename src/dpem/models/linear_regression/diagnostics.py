@@ -55,6 +55,11 @@ def _named(schema: Schema, which: Iterable[bool]) -> tuple[str, ...]:
     return tuple(schema.names[j] for j in np.flatnonzero(list(which)))
 
 
+def _column_name(schema: Schema, j: int) -> str:
+    """The name of a coordinate's column: that of a level is ``column=level``."""
+    return schema.names[j].split("=", 1)[0] if schema.level[j] >= 0 else schema.names[j]
+
+
 def _clear(estimate: Estimate, limits: tuple[float, float]) -> bool:
     """Whether it is so many standard errors from 0, and so large."""
     return abs(estimate.value) > max(limits[0] * estimate.error, limits[1])
@@ -111,6 +116,15 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
         message = f"Nearly all values of {name_list(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         yield Diagnostic("missing", "warning", message, advice, names)
+    often = np.flatnonzero((theta.seen < 1 - TUNING.often_missing) & ~rare)
+    if names := tuple(dict.fromkeys(_column_name(schema, j) for j in often)):
+        message = (
+            f"More than a fifth of the values of {name_list(names)} are missing: expected values stand in for them."
+        )
+        advice = (
+            "Slopes are biased if the response decides whether a value is missing: compare with a fit without them."
+        )
+        yield Diagnostic("often-missing", "warning", message, advice, names)
     if names := _named(schema, theta.collinear):
         message = f"The columns {name_list(names)} are nearly collinear: their slopes are hardly identified."
         advice = "Leave one of them out; intervals are wide for them."

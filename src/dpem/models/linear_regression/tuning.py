@@ -99,6 +99,8 @@ class Tuning:
     beyond: float = 2.0
     #: How far filling missing values moves slopes, as a part of all slopes, for each part of values missing.
     filling: float = 0.03
+    #: The part of a column's values that may be missing without a warning; as for rows of generalised linear models.
+    often_missing: float = 0.2
     #: Standard deviation of a row's part in curvature and in unequal variances.
     linearity_spread: float = 1.1
     #: Error of R² because squares are clipped, and the error beyond which it is called unknown.
