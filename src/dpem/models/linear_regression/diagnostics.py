@@ -117,7 +117,7 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         yield Diagnostic("missing", "warning", message, advice, names)
     often = np.flatnonzero((theta.seen < 1 - TUNING.often_missing) & ~rare)
-    if names := tuple(dict.fromkeys(_column_name(schema, j) for j in often)):
+    if names := tuple(dict.fromkeys(_column_name(schema, int(j)) for j in often)):
         message = (
             f"More than a fifth of the values of {name_list(names)} are missing: expected values stand in for them."
         )
