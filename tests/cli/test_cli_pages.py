@@ -62,4 +62,4 @@ def test_the_command_on_the_page_plans_what_the_table_says(folder, name):
     predicted = done.json["prediction"]
     before = own["effect"]["others"].index(own["effect"]["usual"]) * (len(own["groups"]) or 1) * len(own["columns"])
     node = own["values"][len(own["rho"]) * len(own["rows"]) * (before + 1) + len(own["rho"]) + 2]
-    assert predicted["median"] == pytest.approx(grid.decoded(node)[0], rel=0.5)
+    assert predicted["median"] == pytest.approx(grid.decoded(node)[0], rel=0.05, abs=1e-3)

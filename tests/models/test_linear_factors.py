@@ -115,7 +115,7 @@ def test_a_level_without_rows_is_named_and_leaves_the_others_their_intervals():
     assert found["rare-level"].columns == ("month=l9 misspelt",)
     assert "spelling" in found["rare-level"].advice
     assert "collinear" not in found
-    assert (more.standard_errors_[:4] < 3 * plain.standard_errors_[:4]).all()  # the two fits have other noise
+    assert (more.standard_errors_[:4] < 1.3 * plain.standard_errors_[:4]).all()
     assert more.standard_errors_[4] > 10 * more.standard_errors_[1]
     assert np.abs(more.coef_[:3] - truth).max() < 0.25
 

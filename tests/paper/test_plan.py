@@ -371,16 +371,16 @@ class TestPredictions:
         assert all(other == plan for other in plans)
         found = [error for error in errors if error < 0.4]
         assert len(found) >= 19
-        assert plan.prediction.median == pytest.approx(np.median(found), rel=0.5)
+        assert plan.prediction.median == pytest.approx(np.median(found), rel=0.3)
         low, high = plan.prediction.low, plan.prediction.high
         inside = np.mean([(low <= error <= high) for error in errors])
-        assert inside >= 0.5  # 90 % are meant
+        assert inside >= 0.6  # 90 % are meant
 
     def test_detectable_coefficients_are_detected(self):
-        """A coefficient three times as large as detectable is found in most fits, one a quarter as large seldom."""
+        """A coefficient twice as large as detectable is found in most fits, one a quarter as large seldom."""
         plan = paper.plan("symmetric-mixture", **{**SIZE, "n": 1600, "d": 300}, sparsity=3)
         found = {}
-        for factor in (3.0, 0.25):
+        for factor in (2.0, 0.25):
             beta = np.zeros(300)
             beta[2] = factor * plan.prediction.detectable
             beta[:2] = math.sqrt((1 - beta[2] ** 2) / 2)
@@ -390,7 +390,7 @@ class TestPredictions:
                 X = rng.choice([-1.0, 1.0], size=(1600, 1)) * beta + 0.5 * rng.standard_normal((1600, 300))
                 arguments = {"epsilon": 1.0, "delta": 1 / 4000, "sparsity": 3, "sigma": 0.5, "random_state": seed}
                 found[factor] += 2 in DPSymmetricMixture(**arguments).fit(X).support_
-        assert found[3.0] >= 8
+        assert found[2.0] >= 8
         assert found[0.25] <= 5
 
 
