@@ -232,15 +232,14 @@ def test_levels_may_hold_an_equals_sign():
 
 @pytest.mark.filterwarnings("ignore:expect little")
 def test_with_too_few_rows_predictors_stay_small():
-    """Where noise hides the spread of columns, slopes that suit a narrow column would make all rows certain. The
-    variance of the intercept is 9 before anything is known.
-    """
+    """Where noise hides the spread of columns, slopes that suit a narrow column would make all rows certain."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 6))
     y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
-    for seed in (0, 1):
-        model = fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed)
-        assert np.mean(model.decision_function(X) ** 2) < 9
+    fits = (fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed) for seed in range(20))
+    squares = [np.mean(model.decision_function(X) ** 2) for model in fits]
+    assert np.median(squares) < 0.5
+    assert np.quantile(squares, 0.9) < 6
 
 
 def test_a_score_leaves_out_responses_that_are_no_class_and_quotes_none():
