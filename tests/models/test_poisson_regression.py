@@ -98,6 +98,13 @@ def test_the_dispersion_of_invented_counts_is_found():
         assert dispersion_of(capped, 1e-6, eta, 40.0)[0] == pytest.approx(phi, rel=0.08)
 
 
+def test_a_dispersion_that_no_law_reaches_is_not_the_largest_that_is_tried():
+    """Capped at 34, squares have at most the mean 3.6, at a dispersion of about 15, and 1.8 at 512."""
+    phi, error = dispersion_of(30.0, 1.0, np.full(2000, 0.5), 34.0)
+    assert 8 < phi < 30
+    assert 1 < error < 15
+
+
 def test_sensitivities_are_reached_and_never_exceeded():
     schema = Schema.of(["a", "b"], {"a": (-1.0, 1.0), "b": (-1.0, 1.0)}, {}, y_bounds=(0.0, 100.0))
     family, predictor = Poisson(50.0, 50.0, 1.5), Predictor(np.array([0.4, 1.0, -1.5]))

@@ -88,12 +88,17 @@ class FindDispersion(Step):
 
 
 def dispersion_of(released: float, noise: float, eta: FloatArray, cap: float) -> tuple[float, float]:
-    """The dispersion of which capped squares have this mean, and its standard error; rows have these predictors."""
+    """The dispersion of which capped squares have this mean, and its standard error; rows have these predictors.
+
+    The mean of capped squares rises with the dispersion, then falls: nearly all counts are 0 and the others are capped.
+    A larger value than any law has is taken for the dispersion where it is largest.
+    """
     means = np.array([_capped(eta, float(phi), cap) for phi in TRIED])
-    means = np.maximum.accumulate(means) + 1e-9 * np.arange(len(TRIED))
-    phi = float(np.interp(released, means, TRIED))
-    ends = np.interp([released - noise, released + noise], means, TRIED)
-    return phi, max(float(ends[1] - ends[0]) / 2, 1e-9)
+    tried = TRIED[: int(np.argmax(means)) + 1]
+    means = np.maximum.accumulate(means[: len(tried)]) + 1e-9 * np.arange(len(tried))
+    reached = min(released, float(means[-1]))
+    phi, *ends = np.interp([reached, reached - noise, reached + noise], means, tried)
+    return float(phi), max(float(ends[1] - ends[0]) / 2, 1e-9)
 
 
 def _capped(eta: FloatArray, phi: float, cap: float) -> float:
