@@ -61,7 +61,7 @@ def replay_wide(name: str, dtype: Any, device: str) -> Verdict:
         return tuple(torch.asarray(part, device=device) for part in in_memory(table))
 
     rows = wide_tables(dtype)[name]
-    print(f"  {type(engine_of(hold(rows)[0])).__name__}", end=" ")
+    print(f"  {engine_of(hold(rows)[0]).__self__.__class__.__name__}", end=" ")
     return replay(wide_models()[name], rows, hold=hold, missing=name == "missing")
 
 

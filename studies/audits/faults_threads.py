@@ -50,7 +50,7 @@ def main() -> None:
     def sums(columns: int, out: np.ndarray) -> None:
         def add(task: int) -> None:
             rows = X[task * ROWS : (task + 1) * ROWS, :columns]
-            kernels.accumulate(rows, weights, 1.0, 1.0, None, none, 0.0, 0.0, none, nowhere, none, out[task])
+            kernels.accumulate(rows, weights, 1.0, -1.0, 1.0, None, None, none, 0.0, none, nowhere, none, out[task])
 
         with at_most(2):
             side_by_side(add, len(out))

@@ -62,9 +62,7 @@ def queries(beta: np.ndarray) -> dict[str, Query]:
 
 def plain(query: Query, X: Any, y: Any) -> np.ndarray:
     """The sum by plain array operations."""
-    engine, chunk = ArrayEngine(array_namespace(X)), Chunk(X, y)
-    ask = engine.exceedance if "count" in query.label else engine.coordinate
-    return ask(query, chunk)  # type: ignore[arg-type]
+    return ArrayEngine(array_namespace(X)).total(query, Chunk(X, y))  # type: ignore[arg-type]
 
 
 def agreement(query: Query, X: Any, y: Any) -> tuple[float, bool]:
@@ -97,11 +95,12 @@ def tune(X: Any, beta: np.ndarray, copy: float, repeats: int) -> list[dict[str, 
     n = X.shape[0]
     a, c = torch.randn(n, device="cuda").tanh(), torch.randn(n, device="cuda").tanh()
     b = torch.as_tensor(beta, dtype=X.dtype, device="cuda")
-    a, c, level = a.double(), c.double(), torch.tensor([0.5, 1.0, 2.0], device="cuda")
+    a, c = a.double(), c.double()
+    level = torch.tensor([1.0, 2.0, -0.5, 0.5, 0.0, 1.0, 0.5], dtype=torch.float64, device="cuda")
     calls = {
-        "gradient": lambda tile: fused._accumulate(fused.GRADIENT, X, a, None, None, level, tile),
+        "gradient": lambda tile: fused._accumulate(fused.GRADIENT, X, a, c, b, level, tile),
         "missing": lambda tile: fused._accumulate(fused.MISSING, X, a, c, b, level, tile),
-        "screening": lambda tile: fused._accumulate(fused.EXCEEDANCE, X, a, None, None, level, tile),
+        "screening": lambda tile: fused._accumulate(fused.EXCEEDANCE, X, a, c, b, level, tile),
     }
     shapes = [(256, 8, 2), (256, 16, 2), (256, 16, 4), (512, 4, 4), (512, 8, 4), (512, 16, 4), (512, 16, 8)]
     shapes += [(1024, 4, 8), (1024, 8, 8), (1024, 4, 4), (1024, 8, 4), (2048, 4, 16), (2048, 4, 8)]
@@ -159,7 +158,8 @@ def main() -> None:
         if query.blocked:
             line(name, "plain operations", on_the_clock(lambda: plain(query, X, y), 3))  # noqa: B023
     engine = fused.FusedEngine(array_namespace(X))
-    level, support = torch.ones(3, device="cuda"), engine._support(named["gaussian mixture, all columns"], X)  # type: ignore[arg-type]
+    level = torch.tensor([1.0, 1.0, -1.0, 1.0], dtype=torch.float64, device="cuda")
+    support = engine._support(named["gaussian mixture, all columns"], X)  # type: ignore[arg-type]
     for name, mode in (("gaussian mixture", fused.GRADIENT), ("missing covariates", fused.MISSING)):
         query: Any = named[f"{name}, all columns"]
         weights, other = engine._weights(query, X, y, *support)

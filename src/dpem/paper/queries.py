@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -36,12 +36,42 @@ class Clip(NamedTuple):
     bracket: float = 1.0
 
 
+class WideQuery:
+    """A query about all d coordinates: a row adds clamp(a, ±``residual``)·e(x_j) to coordinate j.
+
+    The entry e(x) is x, or floor + slope·(x² − start) where ``line`` has these three numbers, moved into ``limits``;
+    what is not a number becomes the upper limit. Where x_j is missing and ``bracket`` is given, the row adds
+    clamp(c, −1, bracket)·β_j instead. ``weight`` computes a and c from the projections on ``beta`` (None: on nothing).
+    """
+
+    weight: Weight
+    beta: FloatArray | None = None
+    residual: float = 1.0
+    bracket: float | None = None
+    blocked: ClassVar[bool] = True
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        raise NotImplementedError
+
+    @property
+    def line(self) -> tuple[float, float, float] | None:
+        return None
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether entries may be missing."""
+        return self.bracket is not None
+
+    def sum(self, chunk: Chunk) -> FloatArray:
+        return engine_of(chunk.X)(self, chunk)
+
+
 @dataclass(frozen=True)
-class CoordinateQuery:
+class CoordinateQuery(WideQuery):
     """All d coordinates of a gradient, each clipped: the query of a selection.
 
-    A record adds clamp(a, ±residual)·Π_T(x_j), T = ``entry``; where x_j is missing and ``bracket`` is given, it adds
-    clamp(c, −1, bracket)·β_j. The model's ``weight`` computes a and c.
+    A record adds clamp(a, ±residual)·Π_T(x_j) with T = ``entry``.
     """
 
     label: str
@@ -51,15 +81,10 @@ class CoordinateQuery:
     entry: float = field(repr=False)
     residual: float = field(repr=False)
     bracket: float | None = field(default=None, repr=False)
-    blocked: bool = True
 
     @property
-    def has_missing(self) -> bool:
-        """Whether entries may be missing."""
-        return self.bracket is not None
-
-    def sum(self, chunk: Chunk) -> FloatArray:
-        return engine_of(chunk.X).coordinate(self, chunk)
+    def limits(self) -> tuple[float, float]:
+        return -self.entry, self.entry
 
 
 class OnSupport:
@@ -155,7 +180,7 @@ class Largeness:
 
 
 @dataclass(frozen=True)
-class ExceedanceQuery:
+class ExceedanceQuery(WideQuery):
     """For each coordinate, the number of rows with a large entry (Gaussian mixture), or its association with a large
     response (regressions).
 
@@ -171,7 +196,6 @@ class ExceedanceQuery:
     low: float
     high: float
     response: Largeness | None = field(default=None, repr=False)
-    blocked: bool = True
 
     @property
     def label(self) -> str:
@@ -183,16 +207,19 @@ class ExceedanceQuery:
         return Bound(linf=1.0 if self.response is None else 2.0, size_linf=1.0)
 
     @property
+    def limits(self) -> tuple[float, float]:
+        """The ramp begins at 0, or at −1 where the sign of g(y) counts, and ends at 1."""
+        return 0.0 if self.response is None else -1.0, 1.0
+
+    @property
     def line(self) -> tuple[float, float, float]:
-        """The ramp as a line in x² between its ends: the value below it, where it begins, how steeply it rises.
+        """The ramp as a line in x² between its ends."""
+        floor, low, high = self.limits[0], self.low**2, self.high**2
+        return floor, (1.0 - floor) / max(high - low, 1e-300), low
 
-        It begins at 0, or at −1 where the sign of g(y) counts, and ends at 1.
-        """
-        floor, low, high = 0.0 if self.response is None else -1.0, self.low**2, self.high**2
-        return floor, low, (1.0 - floor) / max(high - low, 1e-300)
-
-    def sum(self, chunk: Chunk) -> FloatArray:
-        return engine_of(chunk.X).exceedance(self, chunk)
+    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
+        """1, or g(y)."""
+        return xp.ones_like(fitted) if self.response is None else self.response(y), None
 
 
 @dataclass(frozen=True)

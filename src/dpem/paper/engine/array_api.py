@@ -14,15 +14,15 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.paper.engine import Engine, checked_beta
+from dpem.paper.engine import Levels, checked_beta
 from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
-from dpem.tables.blocks import device_slices, float_below, host, indices, namespace_of
+from dpem.tables.blocks import device_slices, host, indices, namespace_of
 
 if TYPE_CHECKING:
-    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery
+    from dpem.paper.queries import WideQuery
 
 
-def engine_for(X: Array) -> Engine:
+def engine_for(X: Array) -> ArrayEngine:
     """The engine for X: fused kernels if it is a PyTorch tensor on a GPU and Triton is there, plain operations if not.
 
     Both give the same sums; see :func:`~dpem.paper.engine.triton_columns.usable` for when the first is used.
@@ -37,12 +37,13 @@ def engine_for(X: Array) -> Engine:
 
 
 class ArrayEngine:
-    """See :class:`~dpem.paper.engine.Engine`. Holds the namespace of the rows' library.
+    """See :data:`~dpem.paper.engine.Engine`. Holds the namespace of the rows' library.
 
     *Lemma.* A contribution is within its bound whatever the row contains, and depends on that row alone. *Proof.* A
     weight is a function of its row's projections and response, cast to the rows' dtype and *then* clamped to a number
     of that dtype at most A (not a number counts as 0); an entry is clipped before it is multiplied. Entries that are
-    not numbers stay so and show in the sum, which is then computed again by comparisons that move them to T. ∎
+    not numbers stay so and show in the sum, which is then computed again by comparisons that move them to the upper
+    limit. ∎
     """
 
     def __init__(self, xp: Namespace) -> None:
@@ -52,55 +53,45 @@ class ArrayEngine:
         return np.dtype(np.float32 if X.dtype == self.xp.float32 else np.float64)
 
     @np.errstate(all="ignore")
-    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        X, T = chunk.X, self._scalar(float_below(query.entry, self.dtype(chunk.X)), chunk.X)
-        beta = self._like(query.beta, X)
-
-        a, c = self._weights(query, X, chunk.y, *self._support(query, X))
-        a = self._clamped(a, -query.residual, query.residual, X)
-        c = None if query.bracket is None else self._clamped(c, -1.0, query.bracket, X)
+    def total(self, query: WideQuery, chunk: Chunk) -> FloatArray:
+        X, xp, levels = chunk.X, self.xp, Levels.of(query, self.dtype(chunk.X))
+        beta, support = checked_beta(query, X.shape[1]), self._support(query, X)
+        low, high = self._scalar(levels.low, X), self._scalar(levels.high, X)
+        line = None if levels.line is None else [self._scalar(number, X) for number in levels.line]
+        a, c = self._weights(query, X, chunk.y, *support)
+        a = self._clamped(a, -levels.residual, levels.residual, X)
+        c = self._clamped(c, -1.0, levels.bracket, X) if query.has_missing else None
+        beta = self._like(beta, X)
 
         def products(rows: slice, careful: bool) -> Array:
             x = X[rows, :]
-            terms = a[rows][:, None] * self._clipped(x, -T, T, careful)
-            return terms if c is None else self.xp.where(self.xp.isnan(x), c[rows][:, None] * beta[None, :], terms)
+            u = x if line is None else line[0] + line[1] * (x * x - line[2])
+            terms = a[rows][:, None] * self._clipped(u, low, high, careful)
+            return terms if c is None else xp.where(xp.isnan(x), c[rows][:, None] * beta[None, :], terms)
 
-        return self._blocked_sum(X, products)
+        total = self._sum_of_pieces(X, products, careful=False)
+        if np.isnan(total).any():  # some entry is no number
+            total = self._sum_of_pieces(X, products, careful=True)
+        return total
 
-    @np.errstate(all="ignore")
-    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        X = chunk.X
-        floor, start, slope = (self._scalar(value, X) for value in query.line)
-        top = self._scalar(1.0, X)
-        g = None
-        if query.response is not None:
-            large = query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
-            g = self._clamped(large, -1.0, 1.0, X)
-
-        def ramps(rows: slice, careful: bool) -> Array:
-            x = X[rows, :]
-            h = self._clipped(floor + slope * (x * x - start), floor, top, careful)
-            return h if g is None else g[rows][:, None] * h
-
-        return self._blocked_sum(X, ramps)
-
-    def _support(self, query: CoordinateQuery, X: Array) -> tuple[Array, Array]:
+    def _support(self, query: WideQuery, X: Array) -> tuple[Array, Array]:
         """The columns where β is not zero, and β there, beside the rows."""
-        support = np.flatnonzero(checked_beta(query, X.shape[1]))
-        return indices(self.xp, support, X), self._like(query.beta[support], X, self.xp.float64)
+        beta = checked_beta(query, X.shape[1])
+        support = np.flatnonzero(beta)
+        return indices(self.xp, support, X), self._like(beta[support], X, self.xp.float64)
 
-    def _weights(self, query: CoordinateQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
+    def _weights(self, query: WideQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
         """(a, c) in float64, as the model says and not clamped yet."""
         fitted, hidden = self._projections(X, where, beta, has_missing=query.has_missing)
         return self._of_projections(query, fitted, hidden, y, X)
 
     def _of_projections(
-        self, query: CoordinateQuery, fitted: Array, hidden: Array, y: Array, X: Array
+        self, query: WideQuery, fitted: Array, hidden: Array, y: Array, X: Array
     ) -> tuple[Array, Array]:
         a, c = query.weight(
             self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
         )
-        for weights in (a,) if query.bracket is None else (a, c):
+        for weights in (a, c) if query.has_missing else (a,):
             if weights.shape != fitted.shape or weights.dtype != self.xp.float64:
                 raise ValueError("a model's weight must return one float64 number for each row.")
         return a, c
@@ -117,12 +108,11 @@ class ArrayEngine:
             fitted.append(xp.sum(x * beta[None, :], axis=1))
         return xp.concat(fitted), xp.concat(hidden) if has_missing else None
 
-    def _clamped(self, values: Array, low: float, high: float, X: Array) -> Array:
-        """``values`` in X's dtype, in [low, high] (a low end of small whole numbers, or minus the high one)."""
-        xp, values = self.xp, self.xp.astype(values, X.dtype)
-        top = float(float_below(high, self.dtype(X)))
-        values = xp.where(xp.isnan(values), xp.zeros_like(values), values)
-        return xp.clip(values, -top if low == -high else low, top)
+    def _clamped(self, values: Array, low: float | np.floating, high: np.floating, X: Array) -> Array:
+        """``values`` in X's dtype, moved into [low, high], two numbers of that dtype; not-a-number becomes 0."""
+        values = self.xp.astype(values, X.dtype)
+        values = self.xp.where(self.xp.isnan(values), self.xp.zeros_like(values), values)
+        return self.xp.clip(values, float(low), float(high))
 
     def _clipped(self, x: Array, low: Array, high: Array, careful: bool) -> Array:
         """x moved into [low, high]; if ``careful``, not-a-number too, by comparisons that move it to ``high``."""
@@ -130,11 +120,6 @@ class ArrayEngine:
             return self.xp.clip(x, low, high)
         x = self.xp.where(x < high, x, high)
         return self.xp.where(x > low, x, low)
-
-    def _blocked_sum(self, X: Array, terms: Callable[[slice, bool], Array]) -> FloatArray:
-        """The sum of ``terms`` over all rows; if it is not a number, some entry is none: then again, carefully."""
-        total = self._sum_of_pieces(X, terms, careful=False)
-        return self._sum_of_pieces(X, terms, careful=True) if np.isnan(total).any() else total
 
     def _sum_of_pieces(self, X: Array, terms: Callable[[slice, bool], Array], *, careful: bool) -> FloatArray:
         total = self.xp.zeros((X.shape[1],), dtype=self.xp.float64, device=array_api_compat.device(X))

@@ -1,14 +1,14 @@
 """Compiled loops that add weight × clipped entry over all columns.
 
-No model is here. A query about all columns is asked block by block: :mod:`dpem.paper.engine.projections` reads what
+No model is here. A query about all columns is sent block by block: :mod:`dpem.paper.engine.projections` reads what
 the weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
-``accumulate`` adds a_i·Π_T(x_i). There is one set of loops for rows that lie together, one for columns that lie
-together and one for sparse rows.
+``accumulate`` adds a_i·e(x_i). There is one loop for rows that lie together, one for columns that lie together and
+one for sparse rows.
 
 The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
 contains: a weight is cast to the rows' dtype and *then* clamped to [−A, A], A a number of that dtype, and counts as
-zero if it is not a number; an entry is compared so that what is not a number becomes T (or 0, where it is missing and
-has a term of its own). So each term is at most A·T.
+zero if it is not a number; an entry is compared so that what is not a number becomes the high end (or 0, where it is
+missing and has a term of its own). So each term is at most A times the larger end.
 
 All that clips is in this one file, so that compiled code that is kept between processes never outlives a change of what
 it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
@@ -46,42 +46,33 @@ def clamped(values, low, high, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def clip(x, T, odd):  # type: ignore[no-untyped-def]
-    """x moved into [−T, T]; not-a-number becomes T, or ``odd`` where entries may be missing."""
-    inside = x if x < T else T
-    inside = inside if inside > -T else -T
+def entry(x, low, high, line, odd):  # type: ignore[no-untyped-def]
+    """x, or floor + slope·(x² − start) on a ``line`` of these three, moved into [low, high]; not-a-number becomes the
+    high end, or ``odd`` where entries may be missing.
+    """
+    u = x if line is None else line[0] + line[1] * (x * x - line[2])
+    inside = u if u < high else high
+    inside = inside if inside > low else low
     if odd is None:
         return inside
     return inside if x == x else odd
-
-
-@_inlined
-def ramp(x, floor, slope, start, one):  # type: ignore[no-untyped-def]
-    """floor below ``start``, one from where floor + slope·(x² − start) reaches it; not-a-number becomes one."""
-    h = floor + slope * (x * x - start)
-    h = h if h < one else one
-    return h if h > floor else floor
 
 
 # --- Rows together: a row of X may be longer than the d numbers that belong to it -------------------------------------
 
 
 @_compiled
-def accumulate(X, a, A, T, odd, c, low, high, hidden, where, beta, out):  # type: ignore[no-untyped-def]
-    """Add Σ clamp(a_i, ±A)·Π_T(x_i) to ``out``, eight rows for one reading of it: BLOCK rows in their dtype, blocks in
-    float64.
+def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):  # type: ignore[no-untyped-def]
+    """Add Σ clamp(a_i, ±A)·e(x_i) to ``out``, e the clipped :func:`entry`, eight rows for one reading of it: BLOCK rows
+    in their dtype, blocks in float64.
 
-    Where entries may be missing (NaN) ``odd`` is 0, and such an entry adds clamp(c_i, low, high)·β_j, which is 0 but
+    Where entries may be missing (NaN) ``odd`` is 0, and such an entry adds clamp(c_i, −1, top)·β_j, which is 0 but
     in the columns ``where``, whose β is given, of rows with ``hidden`` > 0; else ``odd`` is None and c has no numbers.
     """
-    n, d = a.shape[0], out.shape[0]
-    block, w, v = (
-        np.zeros(d, dtype=X.dtype),
-        np.zeros(-(-n // 8) * 8, dtype=X.dtype),
-        np.empty(c.shape[0], dtype=X.dtype),
-    )
+    n, d, kind = a.shape[0], out.shape[0], X.dtype.type
+    block, w, v = np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 8) * 8, dtype=X.dtype), np.empty(c.shape[0], X.dtype)
     clamped(a, -A, A, w[:n])
-    clamped(c, low, high, v)
+    clamped(c, kind(-1.0), top, v)
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
         block[:] = 0
@@ -91,10 +82,10 @@ def accumulate(X, a, A, T, odd, c, low, high, hidden, where, beta, out):  # type
             r6, r7 = X[min(i + 6, n - 1)], X[min(i + 7, n - 1)]
             a0, a1, a2, a3, a4, a5, a6, a7 = w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
             for j in range(d):
-                less = a0 * clip(r0[j], T, odd) + a1 * clip(r1[j], T, odd)
-                less += a2 * clip(r2[j], T, odd) + a3 * clip(r3[j], T, odd)
-                more = a4 * clip(r4[j], T, odd) + a5 * clip(r5[j], T, odd)
-                more += a6 * clip(r6[j], T, odd) + a7 * clip(r7[j], T, odd)
+                less = a0 * entry(r0[j], low, high, line, odd) + a1 * entry(r1[j], low, high, line, odd)
+                less += a2 * entry(r2[j], low, high, line, odd) + a3 * entry(r3[j], low, high, line, odd)
+                more = a4 * entry(r4[j], low, high, line, odd) + a5 * entry(r5[j], low, high, line, odd)
+                more += a6 * entry(r6[j], low, high, line, odd) + a7 * entry(r7[j], low, high, line, odd)
                 block[j] += less + more
         if odd is not None:
             for i in range(first, last):
@@ -105,46 +96,19 @@ def accumulate(X, a, A, T, odd, c, low, high, hidden, where, beta, out):  # type
             out[j] += block[j]
 
 
-@_compiled
-def accumulate_ramp(X, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
-    """Add Σ clamp(g_i, ±1)·ramp(x_i²) to ``out``, eight rows for one reading of it; g without numbers means 1 for
-    every row.
-    """
-    n, d, kind = X.shape[0], out.shape[0], X.dtype.type
-    one, block, w = kind(1.0), np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 8) * 8, dtype=X.dtype)
-    w[:n] = one
-    if g.shape[0] == n:
-        clamped(g, -one, one, w[:n])
-    for first in range(0, n, BLOCK):
-        block[:] = 0
-        for i in range(first, min(n, first + BLOCK), 8):  # rows beyond the last one are the last one, with weight 0
-            r0, r1, r2, r3 = X[i], X[min(i + 1, n - 1)], X[min(i + 2, n - 1)], X[min(i + 3, n - 1)]
-            r4, r5 = X[min(i + 4, n - 1)], X[min(i + 5, n - 1)]
-            r6, r7 = X[min(i + 6, n - 1)], X[min(i + 7, n - 1)]
-            g0, g1, g2, g3, g4, g5, g6, g7 = w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
-            for j in range(d):
-                less = g0 * ramp(r0[j], floor, slope, start, one) + g1 * ramp(r1[j], floor, slope, start, one)
-                less += g2 * ramp(r2[j], floor, slope, start, one) + g3 * ramp(r3[j], floor, slope, start, one)
-                more = g4 * ramp(r4[j], floor, slope, start, one) + g5 * ramp(r5[j], floor, slope, start, one)
-                more += g6 * ramp(r6[j], floor, slope, start, one) + g7 * ramp(r7[j], floor, slope, start, one)
-                block[j] += less + more
-        for j in range(d):
-            out[j] += block[j]
-
-
 # --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
 
 
 @_reordered
-def dots(x0, x1, x2, x3, a, T, odd):  # type: ignore[no-untyped-def]
-    """Σ a_i·Π_T(x_i) of four columns in their dtype: four for one reading of the weights."""
+def dots(x0, x1, x2, x3, a, low, high, line, odd):  # type: ignore[no-untyped-def]
+    """Σ a_i·e(x_i) of four columns in their dtype: four for one reading of the weights."""
     zero = a.dtype.type(0)
     t0, t1, t2, t3 = zero, zero, zero, zero
     for i in range(a.shape[0]):
-        t0 += a[i] * clip(x0[i], T, odd)
-        t1 += a[i] * clip(x1[i], T, odd)
-        t2 += a[i] * clip(x2[i], T, odd)
-        t3 += a[i] * clip(x3[i], T, odd)
+        t0 += a[i] * entry(x0[i], low, high, line, odd)
+        t1 += a[i] * entry(x1[i], low, high, line, odd)
+        t2 += a[i] * entry(x2[i], low, high, line, odd)
+        t3 += a[i] * entry(x3[i], low, high, line, odd)
     return t0, t1, t2, t3
 
 
@@ -158,47 +122,19 @@ def dot_missing(x, c, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@_reordered
-def dots_ramp(x0, x1, x2, x3, g, floor, slope, start, one):  # type: ignore[no-untyped-def]
-    """Σ g_i·ramp(x_i²) of four columns."""
-    zero = g.dtype.type(0)
-    t0, t1, t2, t3 = zero, zero, zero, zero
-    for i in range(g.shape[0]):
-        t0 += g[i] * ramp(x0[i], floor, slope, start, one)
-        t1 += g[i] * ramp(x1[i], floor, slope, start, one)
-        t2 += g[i] * ramp(x2[i], floor, slope, start, one)
-        t3 += g[i] * ramp(x3[i], floor, slope, start, one)
-    return t0, t1, t2, t3
-
-
 @_compiled
-def accumulate_columns(XT, a, T, odd, c, beta, out):  # type: ignore[no-untyped-def]
+def accumulate_columns(XT, a, low, high, line, odd, c, beta, out):  # type: ignore[no-untyped-def]
     """The sums of :func:`accumulate`; the weights are clamped already, and β is that of all these columns."""
     n, d, part = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype)
     for j in range(0, d, 4):
         x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
         for f in range(0, n, BLOCK):
             e = min(n, f + BLOCK)
-            part[0], part[1], part[2], part[3] = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], T, odd)
+            part[0], part[1], part[2], part[3] = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], low, high, line, odd)
             for k in range(min(4, d - j)):
                 if odd is not None and beta[j + k] != 0:
                     part[k] += dot_missing(XT[j + k, f:e], c[f:e], beta[j + k])
                 out[j + k] += part[k]
-
-
-@_compiled
-def accumulate_ramp_columns(XT, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
-    """The sums of :func:`accumulate_ramp`; g is clamped already."""
-    n, d, one, sums = g.shape[0], out.shape[0], g.dtype.type(1.0), np.zeros(4)
-    for j in range(0, d, 4):
-        x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
-        sums[:] = 0.0
-        for f in range(0, n, BLOCK):
-            e = min(n, f + BLOCK)
-            t0, t1, t2, t3 = dots_ramp(x0[f:e], x1[f:e], x2[f:e], x3[f:e], g[f:e], floor, slope, start, one)
-            sums[0], sums[1], sums[2], sums[3] = sums[0] + t0, sums[1] + t1, sums[2] + t2, sums[3] + t3
-        for k in range(min(4, d - j)):
-            out[j + k] = sums[k]
 
 
 @_reordered
@@ -231,25 +167,16 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
 
 
 @_compiled
-def accumulate_sparse(data, indices, indptr, first, right, a, c, beta, has_missing, A, low, high, T, out):  # type: ignore[no-untyped-def]
-    """As :func:`accumulate`, over stored entries, since a·Π_T(0) = 0; in float64."""
-    for i in range(a.shape[0]):
-        if right[i]:
-            a_i, c_i = clamp(a[i], -A, A), clamp(c[i], low, high)
-            for e in range(indptr[first + i], indptr[first + i + 1]):
-                x, j = np.float64(data[e]), indices[e]
-                out[j] += c_i * beta[j] if has_missing and x != x else a_i * clip(x, T, None)
-
-
-@_compiled
-def accumulate_ramp_sparse(data, indices, indptr, first, right, g, floor, slope, start, out):  # type: ignore[no-untyped-def]
-    """As :func:`accumulate_ramp`, as what stored entries add to a row of zeros; the last number of ``out`` is Σ
-    g_i·floor, which every column of the table has to be given once.
+def accumulate_sparse(data, indices, indptr, first, right, a, A, low, high, line, has_missing, c, top, beta, out):  # type: ignore[no-untyped-def]
+    """As :func:`accumulate`, as what stored entries add to a row of zeros; the last number of ``out`` is Σ a_i·e(0),
+    which every column of the table has to be given once. In float64.
     """
-    d, has_g = out.shape[0] - 1, g.shape[0] == right.shape[0]
+    d, zero = out.shape[0] - 1, entry(0.0, low, high, line, None)
     for i in range(right.shape[0]):
         if right[i]:
-            g_i = clamp(g[i], -1.0, 1.0) if has_g else 1.0
-            out[d] += g_i * floor
+            a_i, c_i = clamp(a[i], -A, A), clamp(c[i], -1.0, top)
+            out[d] += a_i * zero
             for e in range(indptr[first + i], indptr[first + i + 1]):
-                out[indices[e]] += g_i * (ramp(np.float64(data[e]), floor, slope, start, 1.0) - floor)
+                x, j = np.float64(data[e]), indices[e]
+                missing = has_missing and x != x
+                out[j] += c_i * beta[j] if missing else a_i * (entry(x, low, high, line, None) - zero)

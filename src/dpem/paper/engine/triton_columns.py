@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dpem.paper.engine import checked_beta
+from dpem.paper.engine import Levels, checked_beta
 from dpem.paper.engine.array_api import ArrayEngine
 from dpem.queries.gpu import triton_sums
 from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
-from dpem.tables.blocks import float_below, host
+from dpem.tables.blocks import host
 
 if TYPE_CHECKING:
-    from dpem.paper.queries import CoordinateQuery, ExceedanceQuery, Weight
+    from dpem.paper.queries import Weight, WideQuery
 
 try:
     import torch
@@ -80,38 +80,28 @@ class OfProjections(NamedTuple):
 
 
 class FusedEngine(ArrayEngine):
-    """See :class:`~dpem.paper.engine.Engine`; queries on a support are those of :class:`ArrayEngine`."""
+    """The sums of :class:`ArrayEngine` by kernels."""
 
     def __init__(self, xp: Namespace, tile: Tile | None = None) -> None:
         super().__init__(xp)
         self.tile = TILE if tile is None else tile
 
-    def coordinate(self, query: CoordinateQuery, chunk: Chunk) -> FloatArray:
-        X: Array = chunk.X
-        has_missing, dtype = query.has_missing, self.dtype(X)
-        tops = (query.entry, query.residual, 0.0 if query.bracket is None else query.bracket)
-        support = np.flatnonzero(checked_beta(query, X.shape[1]))
-        parts = (
-            support,
-            query.beta[support],
-            [float(float_below(top, dtype)) for top in tops],
-            query.beta[: has_missing * X.shape[1]],
-        )
-        where, on_support, levels, beta = _sent(X, *parts)
+    def total(self, query: WideQuery, chunk: Chunk) -> FloatArray:
+        X, has_missing = chunk.X, query.has_missing
+        beta = checked_beta(query, X.shape[1])
+        support, levels = np.flatnonzero(beta), Levels.of(query, self.dtype(X))
+        numbers = [*levels[:4], *(levels.line or ())]
+        parts = _sent(X, support, beta[support], numbers, beta[: has_missing * X.shape[1]])
+        where, on_support, level, at_missing = parts
         a, c = self._weights(query, X, chunk.y, where, on_support)
-        mode, c = (MISSING, c) if has_missing else (GRADIENT, None)
-        return host(_accumulate(mode, X, a, c, beta, levels, self.tile))
-
-    def exceedance(self, query: ExceedanceQuery, chunk: Chunk) -> FloatArray:
-        (levels,) = _sent(chunk.X, query.line)
-        g = None if query.response is None else query.response(self.xp.astype(chunk.y, self.xp.float64, copy=False))
-        return host(_accumulate(EXCEEDANCE, chunk.X, g, None, None, levels, self.tile))
+        mode = GRADIENT if levels.line is None else EXCEEDANCE
+        return host(_accumulate(MISSING if has_missing else mode, X, a, c, at_missing, level, self.tile))
 
     def _of_projections(
-        self, query: CoordinateQuery, fitted: Array, hidden: Array, y: Array, X: Array
+        self, query: WideQuery, fitted: Array, hidden: Array, y: Array, X: Array
     ) -> tuple[Array, Array]:
         """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
-        if X.shape[0] >= LEAST_ROWS:
+        if X.shape[0] >= LEAST_ROWS and query.beta is not None:
             columns = [fitted] if hidden is None else [fitted, hidden]
             weights = OfProjections(query.weight, tuple(range(len(columns))))
             made = triton_sums.stored_by_rows(weights, torch.stack(columns).T, y, X.dtype)
@@ -141,7 +131,7 @@ def _sent(X: Array, *parts: Any) -> Any:
 
 
 def _accumulate(mode: int, X: Array, a: Array, c: Array, beta: Array, level: Array, tile: Tile) -> Array:
-    """The sum over rows as a float64 tensor; ``a`` = None means a weight of 1."""
+    """The sum over rows as a float64 tensor."""
     n, d = X.shape
     tile = tile.fit(d)
     groups = triton.cdiv(n, tile.blocks * BLOCK)
@@ -194,27 +184,27 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
     X, stride, n, d, a, c, beta, level, out, MODE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Σ a_i·Π_T(x_ij) (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), Σ a_i·ramp(x_ij²) (2).
+    """Σ a_i·e(x_ij) of clipped entries (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), or with e of the
+    entry's square on a line (2).
 
-    ``level`` holds T and the largest a and c, numbers of the rows' dtype, to which a and c are cast before they are
-    clamped; or the ramp's floor, start and slope. Each comparison is written so that not-a-number takes the bounded
-    branch.
+    ``level`` holds the largest a and c and the ends of e, numbers of the rows' dtype, to which a and c are cast before
+    they are clamped, and the line's floor, slope and start. Each comparison is written so that not-a-number takes the
+    bounded branch.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < d
     group = tl.program_id(1).to(tl.int64)
-    T = tl.load(level).to(X.dtype.element_ty)
-    one = tl.full((), 1.0, X.dtype.element_ty)
-    if MODE == 2:
-        start = tl.load(level + 1).to(X.dtype.element_ty)
-        slope = tl.load(level + 2).to(X.dtype.element_ty)
-        A = one
-    else:
-        A = tl.load(level + 1).to(X.dtype.element_ty)
+    A = tl.load(level).to(X.dtype.element_ty)
+    low = tl.load(level + 2).to(X.dtype.element_ty)
+    high = tl.load(level + 3).to(X.dtype.element_ty)
     if MODE == 1:
         b = tl.load(beta + columns, mask=inside, other=0.0).to(X.dtype.element_ty)[None, :]
-        low = -one
-        high = tl.load(level + 2).to(X.dtype.element_ty)
+        least = tl.full((), -1.0, X.dtype.element_ty)
+        top = tl.load(level + 1).to(X.dtype.element_ty)
+    if MODE == 2:
+        floor = tl.load(level + 4).to(X.dtype.element_ty)
+        slope = tl.load(level + 5).to(X.dtype.element_ty)
+        start = tl.load(level + 6).to(X.dtype.element_ty)
     total = tl.zeros((COLUMNS,), tl.float64)
     for block in range(0, BLOCKS):
         part = tl.zeros((COLUMNS,), X.dtype.element_ty)
@@ -227,20 +217,13 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
                 other=0.0,
                 eviction_policy="evict_first",
             )
-            if a is None:
-                weight = tl.where(there, 1.0, 0.0).to(X.dtype.element_ty)[:, None]
-            else:
-                weight = clamped(tl.load(a + rows, mask=there, other=0.0).to(X.dtype.element_ty), -A, A)[:, None]
-            if MODE == 2:
-                h = T + slope * (x * x - start)
-                h = tl.where(h < 1.0, h, 1.0)
-                term = weight * tl.where(h > T, h, T)
-            else:
-                clipped = tl.where(x < T, x, T)
-                term = weight * tl.where(clipped > -T, clipped, -T)
-                if MODE == 1:
-                    other = clamped(tl.load(c + rows, mask=there, other=0.0).to(X.dtype.element_ty), low, high)
-                    term = tl.where(x != x, other[:, None] * b, term)
+            weight = clamped(tl.load(a + rows, mask=there, other=0.0).to(X.dtype.element_ty), -A, A)[:, None]
+            u = floor + slope * (x * x - start) if MODE == 2 else x
+            u = tl.where(u < high, u, high)
+            term = weight * tl.where(u > low, u, low)
+            if MODE == 1:
+                other = clamped(tl.load(c + rows, mask=there, other=0.0).to(X.dtype.element_ty), least, top)
+                term = tl.where(x != x, other[:, None] * b, term)
             part += tl.sum(term, axis=0)
         total += part.to(tl.float64)
     tl.store(out + group * d + columns, total, mask=inside)

@@ -43,7 +43,7 @@ class SimulatedRows(ArraySource):
         return self._exceedances[query]
 
     def _exceedance(self, query: ExceedanceQuery) -> FloatArray:
-        floor, start, slope = query.line
+        floor, slope, start = query.line
         ramps = np.clip(floor + slope * (self._columns**2 - start), floor, 1.0)
         return np.asarray(ramps.sum(axis=1) if query.response is None else ramps @ query.response(self._y), dtype=float)
 
