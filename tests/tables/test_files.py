@@ -108,6 +108,26 @@ def test_bad_csv(tmp_path, text, message):
     assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
 
 
+@pytest.mark.parametrize("remark", ['"line\nline, line"', '"a ""word""\n"', '"\n5,1,x\n"', 'of 5" each', '""'])
+def test_entries_in_quotes_may_hold_line_ends(tmp_path, remark):
+    """In files of several megabytes, too, of which Arrow reads one at a time; quotes elsewhere mean themselves."""
+    rows = [f"{i},{remark}" for i in range(3)] + [f'{i},"{i % 7 * "long "}\n{i}"' for i in range(3, 150_000)]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["a,remark", *rows]), encoding="utf-8")
+    source = read_table(path, exclude=["remark"])
+    np.testing.assert_array_equal(np.concatenate([chunk.X[:, 0] for chunk in source.chunks()]), np.arange(150_000))
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_quote_that_nothing_closes_swallows_no_rows(tmp_path, end):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n1,2\n3,"4\n5,6' + end)
+    with pytest.raises(ValueError, match=r"t\.csv has an entry that begins with a quote which nothing closes\.$"):
+        read_table(path)
+    path.write_text('a\n1\n"2"\n\n3' + end)  # an empty line of one column is a row
+    assert read_table(path).n_rows == 4
+
+
 def test_a_cell_that_is_no_number_is_missing_and_found_by_a_strict_look_only(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1.5,2.5\n" * 300_000 + "1.5,secret\n")
