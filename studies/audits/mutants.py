@@ -33,6 +33,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "privacy/curator": ("privacy/test_curator", "privacy/test_rows_per_person", "privacy/test_selection"),
     "privacy/mechanisms": ("privacy/test_mechanisms", "privacy/test_selection", "privacy/test_curator"),
     "privacy/noise": ("privacy/test_mechanisms", "privacy/test_gumbel", "privacy/test_curator"),
+    "privacy/normal": ("privacy/test_normal", "privacy/test_mechanisms"),
     "privacy/gumbel": ("privacy/test_gumbel", "privacy/test_mechanisms", "privacy/test_selection"),
     "privacy/guarantee": (
         "privacy/test_guarantee",
