@@ -79,9 +79,8 @@ peers: $(STUDIES)      ## what one would use instead, on the same tables, in env
 bench: $(STAMP)        ## every figure that has a floor, in one table: wide, narrow, Dask, Parquet
 	$(BIN)/python -m studies.benchmarks.table --out results/bench.csv
 
-bench-growth: $(STAMP) ## how cost grows with rows, columns, sparsity, threads and stored entries
+bench-growth: $(STAMP) ## how cost grows with rows, columns, sparsity and threads
 	$(BIN)/python -m studies.benchmarks.growth --out results/growth.csv --plot results/growth.png
-	$(BIN)/python -m studies.benchmarks.csr
 
 bench-parquet: $(STAMP) ## a 10 GB Parquet table against Arrow alone (needs 10 GB of disk)
 	$(BIN)/python -m studies.benchmarks.parquet --gigabytes 10

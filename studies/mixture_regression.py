@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
+from studies.calibration.predictions import rows_apart
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "mixture_regression.csv"
 FIRST_SEED = 1000
@@ -173,20 +174,11 @@ def targets(count):
                 seed,
                 gap=limit - model.score(X_new, y_new),
                 one_line=limit - score(X_new, y_new, one_regression(X, y)),
-                moved=1 - same_class(own, model.predict_component(X_new, y_new)),
+                moved=rows_apart(own, model.predict_component(X_new, y_new)),
                 better=model.fit_check_.better,
                 suggested=model.suggested_components_,
                 seconds=seconds,
             )
-
-
-def same_class(a, b):
-    """Share of rows in the same class, classes matched."""
-    from scipy.optimize import linear_sum_assignment
-
-    K = max(a.max(), b.max()) + 1
-    counts = np.array([[np.sum((a == i) & (b == j)) for j in range(K)] for i in range(K)])
-    return counts[linear_sum_assignment(-counts)].sum() / len(a)
 
 
 def coverage(count):
@@ -247,7 +239,7 @@ def plan(count):
             y = np.sum(coef[k] * X, axis=1) + rng.standard_normal(n)
             model = fitted(X, y, K, epsilon, (-20, 20), (-40, 40), seed)
             best = em(X, y, (coef, np.zeros(K), np.ones(K), np.full(K, 1 / K)), 200, 1e-8)
-            moved = 1 - same_class(np.argmax(joint(X, y, *best), axis=1), model.predict_component(X, y))
+            moved = rows_apart(np.argmax(joint(X, y, *best), axis=1), model.predict_component(X, y))
             said = model.plan_.prediction
             name = f"n {n:,}, d {d}, K {K}, eps {epsilon:g}"
             write("plan", name, seed, moved=moved, said=said.median, low=said.low, high=said.high, failure=said.failure)
@@ -336,11 +328,11 @@ def public(every, first=0, half=1):
                 np.log(theta[0]) - np.log(theta[2]) - 0.5 * ((t[:, None] - V @ theta[1].T) / theta[2]) ** 2, 1
             )
 
-        again = 1 - same_class(labels(own[0]), labels(own[1]))
+        again = rows_apart(labels(own[0]), labels(own[1]))
         for model, theta, (_, optimum) in zip(fits, own, reached, strict=True):
             kept = (floored_em(V, t, theta, 1)[0] - alone) / lead
-            moved = max(1 - same_class(labels(theta), labels(optimum)), again)
-            planned, realised = model.plan_.prediction.median, 1 - same_class(labels(theta), labels(best[1]))
+            moved = max(rows_apart(labels(theta), labels(optimum)), again)
+            planned, realised = model.plan_.prediction.median, rows_apart(labels(theta), labels(best[1]))
             within = planned < 2 * realised and realised < 2 * planned
             found.append((lead, kept, moved, bool(model.diagnostics_), model.fit_check_.better, within))
             codes = [each.code for each in model.diagnostics_]

@@ -9,7 +9,6 @@ the audit of one run; all other tables are fixed.
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
 import os
 import signal
@@ -17,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from dpem.query import FloatArray
 from studies.audits.canaries import case
 from studies.audits.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
 from studies.audits.one_run import Canaries, one_run
+from studies.csv_files import write_rows
 
 DELTA = 1e-5
 #: At δ = 1e-5 the bound of one run would be lost in the theorem's term for δ, which grows with the canaries.
@@ -153,15 +153,6 @@ def audit_all(
                 yield conclude(chosen[place][0], done.pop(place))
 
 
-def write_csv(findings: Sequence[Finding], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [f.name for f in fields(Finding)])
-        writer.writeheader()
-        for finding in findings:
-            numbers = {"lower": f"{finding.lower:.4f}", "seconds": f"{finding.seconds:.1f}"}
-            writer.writerow({**asdict(finding), **numbers})
-
-
 def write_page(findings: Sequence[Finding], path: Path, command: str, seconds: float, workers: int) -> None:
     """The table as Markdown, with what it took."""
     wrong = [finding for finding in findings if not finding.consistent]
@@ -198,7 +189,8 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     stem = "audit" if part == "all" else f"audit_{part}"
     paths = [out / f"{stem}.{suffix}" for suffix in ("csv", "png", "md") if part == "all" or suffix != "png"]
-    write_csv(findings, paths[0])
+    numbers = [{"lower": f"{one.lower:.4f}", "seconds": f"{one.seconds:.1f}"} for one in findings]
+    write_rows(paths[0], [asdict(one) | shown for one, shown in zip(findings, numbers, strict=True)])
     if part == "all":
         draw(findings, paths[1])
     write_page(findings, paths[-1], command, seconds, workers)

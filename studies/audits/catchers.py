@@ -190,7 +190,7 @@ QUICK: dict[str, Catcher] = {
 TESTS = (
     *("tests/paper/test_sensitivity.py", "tests/privacy/test_curator.py", "tests/paper/test_budgets.py"),
     *("tests/tables/test_array.py", "tests/privacy/test_rows_per_person.py", "tests/privacy/test_mechanisms.py"),
-    *("tests/privacy/test_gumbel.py", "tests/privacy/test_selection.py"),
+    *("tests/privacy/test_curator_batches.py", "tests/privacy/test_gumbel.py", "tests/privacy/test_selection.py"),
 )
 
 

@@ -126,11 +126,7 @@ def _within_another(X: Any) -> Any:
     return wide[1:, 2 : D + 2]
 
 
-LAYOUTS = {
-    "rows together": _rows_together,
-    "columns together": _columns_together,
-    "within another": _within_another,
-}
+LAYOUTS = {"rows together": _rows_together, "columns together": _columns_together, "within another": _within_another}
 
 
 @dataclass

@@ -29,8 +29,15 @@ ROOT = Path(__file__).resolve().parents[2]
 #: The modules that decide what a release costs and what a row contributes, and their tests, the nearest first.
 TESTS: dict[str, tuple[str, ...]] = {
     "query": ("queries/test_in_memory", "queries/test_scales", "privacy/test_curator", "privacy/test_rows_per_person"),
-    "privacy/accounting": ("privacy/test_accounting", "privacy/test_budget", "privacy/test_curator"),
-    "privacy/curator": ("privacy/test_curator", "privacy/test_rows_per_person", "privacy/test_selection"),
+    "privacy/accounting": (
+        *("privacy/test_accounting", "privacy/test_budget", "privacy/test_curator", "privacy/test_curator_batches"),
+    ),
+    "privacy/curator": (
+        "privacy/test_curator",
+        "privacy/test_curator_batches",
+        "privacy/test_rows_per_person",
+        "privacy/test_selection",
+    ),
     "privacy/mechanisms": ("privacy/test_mechanisms", "privacy/test_selection", "privacy/test_curator"),
     "privacy/noise": ("privacy/test_mechanisms", "privacy/test_gumbel", "privacy/test_curator"),
     "privacy/normal": ("privacy/test_normal", "privacy/test_mechanisms"),

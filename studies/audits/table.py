@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import multiprocessing
 import os
 import sys
@@ -17,8 +16,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from studies.audits.catchers import QUICK, black_box, caught_by, failing_test
+from studies.audits.catchers import QUICK, Catcher, black_box, caught_by, failing_test
 from studies.audits.planted import BUGS
+from studies.csv_files import write_rows
 
 AS_IT_IS, TESTS = "(none: the library as it is)", "tests of the parts"
 CATCHERS = {**QUICK, "black-box audit": black_box}
@@ -26,22 +26,18 @@ CATCHERS = {**QUICK, "black-box audit": black_box}
 
 def quick_row(bug: str) -> dict[str, str]:
     """What the quick catchers say with the bug planted; an empty string if they are silent."""
-    warnings.simplefilter("ignore")
-    with contextlib.nullcontext() if bug == AS_IT_IS else BUGS[bug]():
-        return {"bug": bug} | {name: caught_by(catcher) or "" for name, catcher in QUICK.items()}
+    return _said(bug, QUICK)
 
 
 def row(bug: str) -> dict[str, str]:
-    """What each catcher says with the bug planted; an empty string if it is silent."""
+    """What each catcher says with the bug planted, and the tests of the parts; an empty string if it is silent."""
+    return _said(bug, CATCHERS) | {TESTS: failing_test(None if bug == AS_IT_IS else bug) or ""}
+
+
+def _said(bug: str, catchers: dict[str, Catcher]) -> dict[str, str]:
     warnings.simplefilter("ignore")
-    if bug == AS_IT_IS:
-        said = {name: caught_by(catcher) for name, catcher in CATCHERS.items()}
-        test = failing_test(None)
-    else:
-        with BUGS[bug]():
-            said = {name: caught_by(catcher) for name, catcher in CATCHERS.items()}
-        test = failing_test(bug)
-    return {"bug": bug} | {name: complaint or "" for name, complaint in said.items()} | {TESTS: test or ""}
+    with contextlib.nullcontext() if bug == AS_IT_IS else BUGS[bug]():
+        return {"bug": bug} | {name: caught_by(catcher) or "" for name, catcher in catchers.items()}
 
 
 def faults(rows: list[dict[str, str]]) -> list[str]:
@@ -83,10 +79,7 @@ def main() -> int:
         done = pool.imap_unordered(quick_row if options.quick else row, names)
         found = list(tqdm(done, total=len(names), unit=" bugs", disable=not sys.stderr.isatty()))
     rows = sorted(found, key=lambda line: names.index(line["bug"]))
-    with (options.out / "audit_bugs.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(options.out / "audit_bugs.csv", rows)
     text = page(rows)
     (options.out / "audit_bugs.md").write_text(text, encoding="utf-8")
     print(text)

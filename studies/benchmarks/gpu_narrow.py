@@ -76,10 +76,7 @@ def queries() -> dict[str, tuple[Query, bool]]:
         "five Gaussians, diag": (five_gaussians(every, D), False),
         "five Gaussians, full": (five_gaussians(every, D, "full"), False),
         "pairs of answers": (PairMoments(answers, items), False),
-        "two regressions": (
-            ComponentScores(schema, coordinates, components, 2.0, 2.0),
-            True,
-        ),
+        "two regressions": (ComponentScores(schema, coordinates, components, 2.0, 2.0), True),
     }
 
 

@@ -92,10 +92,15 @@ def moved_share(private: Any, plain: Any, new: Drawn) -> tuple[float, int]:
     """The share of rows that two fits put into different components, these matched, and the number of components."""
     chances = [m.predict_proba(new.X) if new.y is None else m.predict_proba(new.X, new.y) for m in (private, plain)]
     first, second = (np.argmax(part, axis=1) for part in chances)
-    K = max(part.shape[1] for part in chances)
-    agree = np.zeros((K, K))
-    np.add.at(agree, (first, second), 1)
-    return 1 - float(agree[linear_sum_assignment(-agree)].sum()) / len(first), K
+    return rows_apart(first, second), max(part.shape[1] for part in chances)
+
+
+def rows_apart(one: Any, other: Any) -> float:
+    """The share of rows with different labels, labels matched as well as they can be."""
+    K = int(max(one.max(), other.max())) + 1
+    counts = np.zeros((K, K))
+    np.add.at(counts, (one, other), 1)
+    return 1 - float(counts[linear_sum_assignment(-counts)].sum()) / len(one)
 
 
 def probabilities_apart(private: Any, plain: Any) -> float:

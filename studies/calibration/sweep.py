@@ -183,14 +183,7 @@ def fitted(task: tuple[str, str, str]) -> Row | None:
 def as_markdown(path: Path) -> list[str]:
     """The numbers that pages and plans quote, as a table: tables of each half, and those about which no fit warned."""
     frame = pd.read_csv(path)
-    heads = (
-        "model",
-        "half",
-        "tables",
-        "silent",
-        "realised: quartiles, 90 %",
-        "two private fits: median, 90 %",
-    )
+    heads = ("model", "half", "tables", "silent", "realised: quartiles, 90 %", "two private fits: median, 90 %")
     heads += ("over planned: median, 90 %; of silent ones", "intervals that hold; less than 70 % in (silent)")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for (model, half), own in frame.groupby(["model", "half"], sort=False):

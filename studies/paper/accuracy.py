@@ -10,13 +10,13 @@ gets the same start. The improved method gets none, except in the row that says 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
+from studies.csv_files import write_rows
 from studies.paper.settings import Changes, Setting, repeat
 
 G, R, M = "symmetric-mixture", "symmetric-regression", "missing-regression"
@@ -125,11 +125,7 @@ def main() -> None:
         print(" ".join(f"{rows[-1][name]!s:>{w}}" for name, w in zip(FIELDS, widths, strict=True)), flush=True)
         if sys.stderr.isatty():
             print(f"row {done} of {len(SETTINGS)} took {time.perf_counter() - started:.0f} s", file=sys.stderr)
-    if options.out is not None:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ private** (erratum E9). It is kept for comparison with the published table; what
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from dpem.fitting.scaler import DPStandardScaler
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.queries import IntArray
 from dpem.query import FloatArray
+from studies.csv_files import write_rows
 
 #: Public limits of the ten measurements, from what they measure: means and worst values, and standard errors.
 _LIMITS = (40.0, 50.0, 250.0, 2500.0, 0.25, 0.6, 0.8, 0.3, 0.5, 0.15)
@@ -103,11 +103,7 @@ def main() -> None:
         cells = {name: f"{np.mean(e):.3f} ({np.std(e):.3f})" for name, e in errors.items()}
         rows.append({"epsilon": epsilon, "sparsity": sparsity, "published": published, **cells})
         print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    if options.out is not None:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import math
 from pathlib import Path
 
 from dpem import DPLinearRegression
+from studies.csv_files import write_rows
 
 try:
     import matplotlib
@@ -186,11 +187,8 @@ def main(arguments: list[str] | None = None) -> None:
     case(options.results / "accuracy.csv", options.out / "case.png")
     odds(options.out / "odds.png")
     rows = planned()
-    with (options.results / "choosing_epsilon.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: value if name == "n" else f"{value:.3g}" for name, value in row.items()})
+    shown = ({name: value if name == "n" else f"{value:.3g}" for name, value in row.items()} for row in rows)
+    write_rows(options.results / "choosing_epsilon.csv", shown)
     for n in ROWS:
         print(f"n = {n:<7,}", *(f"{r['epsilon']:g}: {r['lost']:.2g}" for r in rows if r["n"] == n), sep="  ")
     expected(rows, options.out / "plan.png")

@@ -9,7 +9,6 @@ mixture. N₀ = log n, T = √log n, η = 0.5, start at distance 1/8; the bases 
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from studies.csv_files import write_rows
 from studies.paper import theory
 from studies.paper.reproduce.curves import CORRECTED, REFERENCE, Table, key
 from studies.paper.reproduce.rates import Sweep, cost, sizes, slope, sweeps_around, weighted_line
@@ -77,11 +77,7 @@ def main() -> None:
     table = list(rows(measured(options.reps)))
     for row in table:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
-    if options.out is not None:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(table[0]))
-            writer.writeheader()
-            writer.writerows(table)
+    write_rows(options.out, table)
 
 
 if __name__ == "__main__":

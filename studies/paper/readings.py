@@ -11,7 +11,6 @@ c·σ√log n. Its table says nothing of σ, T, or the order of balancing and no
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import math
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from sklearn.model_selection import train_test_split
 from dpem.paper.algorithms import algorithm_3, mixture_gradient
 from dpem.paper.reference import hard_threshold
 from dpem.query import FloatArray
+from studies.csv_files import write_rows
 from studies.paper.reproduce.curves import ETA, prescribed
 from studies.paper.reproduce.figures import FIG1
 from studies.paper.settings import Setting
@@ -95,11 +95,7 @@ def main() -> None:
     for row in starts(options.reps or 20) if options.what == "starts" else reference(options.reps or 50):
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
         rows.append(row)
-    if options.out is not None:
-        with options.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

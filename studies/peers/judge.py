@@ -165,13 +165,7 @@ def run(
         started = time.process_time()
         answers.append(fit(job | given["facts"], table, best, given["seed"]))
         seconds.append(time.process_time() - started)
-    return {
-        "guarantee": guarantee,
-        "answers": answers,
-        "seconds": seconds,
-        "tuning_seconds": tuning,
-        "settings": best,
-    }
+    return {"guarantee": guarantee, "answers": answers, "seconds": seconds, "tuning_seconds": tuning, "settings": best}
 
 
 def _best(job: Job, fit: Fit, candidates: list[Settings], practice: int | None, draws: int) -> Settings:

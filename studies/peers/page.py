@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from studies.csv_files import write_rows
 from studies.peers.reference import Outcome
 from studies.peers.tables import PROBLEMS, Problem
 
@@ -51,10 +52,7 @@ def merge(new: dict[str, str], path: Path) -> None:
     rows = {(old["problem"], old["method"]): old for old in read(path)}
     rows[new["problem"], new["method"]] = new
     order = [problem.key for problem in PROBLEMS]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(sorted(rows.values(), key=lambda r: order.index(r["problem"])))
+    write_rows(path, sorted(rows.values(), key=lambda r: order.index(r["problem"])), FIELDS)
 
 
 # --- what the page shows ---------------------------------------------------------------------------------------------

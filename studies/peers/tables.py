@@ -60,13 +60,7 @@ class Problem:
                 names = ("X", "y", "X_new", "y_new") if held_out else ("X", "y")
                 np.savez(known[token], **{n: getattr(split, n) for n in names if getattr(split, n) is not None})
             tables.append({"path": str(known[token]), "seed": seed, "facts": split.facts})
-        return {
-            **common,
-            "delta": DELTA,
-            **self.facts,
-            "practice": tables[:PRACTICE],
-            "tables": tables[PRACTICE:],
-        }
+        return {**common, "delta": DELTA, **self.facts, "practice": tables[:PRACTICE], "tables": tables[PRACTICE:]}
 
 
 # --- regression ------------------------------------------------------------------------------------------------------

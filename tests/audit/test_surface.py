@@ -1,13 +1,10 @@
-"""What an enemy can reach: no code from files, no network unasked, SQL without pasted values, files for their owner.
+"""What an enemy can reach: no network unasked, files for their owner, and nothing run from files somebody prepared.
 
-The first part reads the package's source text. The rest runs it: without a network, under permissive umasks, and with
-files that somebody has prepared. (A Parquet file that unpacks to more than the memory is out of scope: a table's owner
-chooses it, and Arrow reads it.)
+(A Parquet file that unpacks to more than the memory is out of scope: a table's owner chooses it, and Arrow reads it.)
 """
 
 from __future__ import annotations
 
-import ast
 import html.parser
 import json
 import os
@@ -15,7 +12,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,147 +19,10 @@ import numpy as np
 import pytest
 
 import dpem
-from dpem import DPStandardScaler, Ledger, LedgerError, load_model, save_model, write_report
-from dpem._json import checksum, parse_json
+from dpem import Ledger, LedgerError, load_model, save_model, write_report
+from dpem._json import checksum
 from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Price
-
-PACKAGE = Path(dpem.__file__).parent
-
-# --- The source text --------------------------------------------------------------------------------------------------
-
-#: Modules that turn bytes into objects or run what they are given, and modules that speak to a network.
-FORBIDDEN = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "codeop", "telnetlib"}
-NETWORK = {"socket", "ssl", "http", "urllib.request", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "xmlrpc"}
-CALLS = {"eval", "exec", "compile", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "torch.load", "os.execv"}
-
-
-#: The one text that is carried out: kernels for a GPU, made of a formula (tests/queries/test_triton_sums.py).
-KERNELS = {"triton_sums.py": ["calls exec", "calls compile"]}
-
-
-def dotted(node: ast.AST) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def constant_names(tree: ast.Module) -> set[str]:
-    """Names that stand for text the module itself spells out: constants, and loop variables over such."""
-    names = {"tables.tables"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and node in tree.body and fixed(node.value, names):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and fixed(node.iter, names):
-            names.add(node.target.id)
-    return names
-
-
-def fixed(node: ast.AST, names: set[str]) -> bool:
-    """Whether the expression is made of literals and such names only."""
-    if isinstance(node, ast.Constant):
-        return True
-    if isinstance(node, ast.Name | ast.Attribute):
-        return dotted(node) in names
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        return all(fixed(part, names) for part in node.elts)
-    if isinstance(node, ast.JoinedStr):
-        return all(fixed(part, names) for part in node.values)
-    if isinstance(node, ast.FormattedValue):
-        return fixed(node.value, names)
-    if isinstance(node, ast.Call):  # a constant in lower case, or filled in with constants
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        own = isinstance(node.func, ast.Attribute) and fixed(node.func.value, names)
-        return own and all(fixed(part, names) for part in given)
-    if isinstance(node, ast.BinOp):
-        return fixed(node.left, names) and fixed(node.right, names)
-    return False
-
-
-def offences(text: str) -> list[str]:
-    """What a module does that none may, line by line."""
-    tree = ast.parse(text)
-    names, found = constant_names(tree), []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            module = getattr(node, "module", None) or ""
-            imported = [f"{module}.{alias.name}".strip(".") for alias in node.names] + [module]
-            for name in imported:
-                if name.split(".")[0] in FORBIDDEN or any(name == n or name.startswith(f"{n}.") for n in NETWORK):
-                    found.append(f"{node.lineno}: imports {name}")
-        if isinstance(node, ast.Call):
-            found += [f"{node.lineno}: {what}" for what in _of_call(node, names)]
-    return found
-
-
-def _of_call(node: ast.Call, names: set[str]) -> list[str]:
-    called, last = dotted(node.func), dotted(node.func).rpartition(".")[2]
-    given = {keyword.arg: keyword.value for keyword in node.keywords}
-    first = node.args[0] if node.args else None
-    wrong = []
-    if called in CALLS or called in {f"builtins.{name}" for name in CALLS}:
-        wrong.append(f"calls {called}")
-    if called == "__import__" and not (first is not None and fixed(first, names)):
-        wrong.append("imports by a name that is computed")
-    if "shell" in given and not (isinstance(given["shell"], ast.Constant) and given["shell"].value is False):
-        wrong.append("runs a shell")
-    if called in ("np.load", "numpy.load"):
-        allowed = given.get("allow_pickle")
-        if not (isinstance(allowed, ast.Constant) and allowed.value is False):
-            wrong.append("np.load without allow_pickle=False")
-    raw = last in ("exec_driver_sql", "executescript", "literal_column") or called in ("sa.text", "sqlalchemy.text")
-    if raw and not (first is not None and fixed(first, names)):
-        wrong.append("SQL that is pasted together")
-    return wrong
-
-
-def test_no_module_runs_code_opens_a_socket_or_pastes_sql():
-    files = sorted(PACKAGE.rglob("*.py"))
-    assert {"registry.py", "persistence.py"} <= {file.name for file in files}
-    found = {file.name: [each.partition(": ")[2] for each in offences(file.read_text("utf-8"))] for file in files}
-    assert {name: what for name, what in found.items() if what} == KERNELS
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import pickle",
-        "from joblib import load",
-        "import urllib.request",
-        "from http.client import HTTPSConnection",
-        "eval(text)",
-        "import os\nos.system('ls')",
-        "import subprocess\nsubprocess.run(command, shell=True)",
-        "import subprocess\nsubprocess.run(command, shell=shell)",
-        "import numpy as np\nnp.load(path)",
-        "import numpy as np\nnp.load(path, allow_pickle=True)",
-        "__import__(name)",
-        "connection.exec_driver_sql(f'SELECT * FROM {name}')",
-        "connection.exec_driver_sql('SELECT ' + name)",
-        "import sqlalchemy as sa\nsa.text('SELECT %s' % name)",
-        "import sqlalchemy as sa\nsa.text('SELECT {}'.format(name))",
-        "def f(name):\n    connection.exec_driver_sql(name)",
-    ],
-)
-def test_planted_offences_are_found(text):
-    assert offences(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from urllib.parse import quote",
-        "import numpy as np\nnp.load(path, mmap_mode='r', allow_pickle=False)",
-        "for pragma in ('a = 1', 'b = 2'):\n    connection.exec_driver_sql(f'PRAGMA {pragma}')",
-        "import sqlalchemy as sa\nconnection.execute(sa.select(table).where(table.c.name == name))",
-        "import sqlalchemy as sa\nsa.text('SELECT :name')",
-        "SQL = 'DROP TABLE {t}'\nfor t in ('a', 'b'):\n    connection.exec_driver_sql(SQL.format(t=t))",
-        "import subprocess\nsubprocess.run([a, b], check=False)",
-    ],
-)
-def test_honest_text_passes(text):
-    assert offences(text) == []
-
 
 # --- The network ------------------------------------------------------------------------------------------------------
 
@@ -226,37 +85,6 @@ def test_the_hook_would_notice():
 
 
 # --- Files of a ledger ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_ledger_is_for_its_owner_only(tmp_path, umask, shared):
-    """The file, and whatever SQLite puts beside it while a charge is being written."""
-    folder = tmp_path / "books"
-    folder.mkdir()
-    folder.chmod(0o1777 if shared else 0o755)
-    before, seen, done = os.umask(umask), {}, threading.Event()
-
-    def watch() -> None:
-        last = False
-        while not last:
-            last = done.is_set()  # looks once more, however busy the machine was
-            for file in folder.iterdir():
-                with suppress(FileNotFoundError):
-                    seen.setdefault(file.name, set()).add(stat.S_IMODE(file.stat().st_mode))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        ledger = Ledger(f"sqlite:///{folder}/budget.db").open("patients", 1.0, 1e-4)
-        for _ in range(3):
-            ledger.charge(0.1, 1e-6, Price(0.0001)).close("answered")
-    finally:
-        os.umask(before)
-        done.set()
-        watcher.join()
-    assert seen["budget.db"] == {0o600}
-    assert all(modes == {0o600} for modes in seen.values()), seen
 
 
 def test_the_journal_of_a_charge_is_for_its_owner_only(tmp_path):
@@ -407,32 +235,6 @@ def test_hostile_names_come_out_of_a_model_as_text(tmp_path, fitted):
     assert "\u202e" not in words
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 200_000,
-        '{"a":' * 200_000,
-        '{"a": 1e999}',
-        '{"a": ' + "9" * 5000 + "}",
-        '{"a": NaN}',
-        '{"a": -Infinity}',
-        '{"a": 1, "a": 2}',
-        '"\\ud800',
-        "",
-        "\ufeff{}",
-    ],
-    ids=["lists", "objects", "large float", "large integer", "NaN", "infinity", "twice", "cut", "empty", "mark"],
-)
-def test_hostile_json_is_refused_in_a_sentence(tmp_path, text):
-    with pytest.raises(ValueError, match=r"\w") as refusal:
-        parse_json(text)
-    assert "\n" not in str(refusal.value)
-    path = tmp_path / "model.json"
-    path.write_text(text, encoding="utf-8", errors="surrogatepass")
-    with pytest.raises(ValueError, match=r"model\.json' cannot be loaded: .*\.$"):
-        load_model(path)
-
-
 def test_a_deep_value_behind_a_right_checksum_is_refused(tmp_path, fitted):
     deep: list = []
     for _ in range(600):
@@ -480,14 +282,3 @@ def test_a_scaler_and_a_dataset_with_hostile_names_show_as_text(tmp_path):
     bound = ledger.open(name, 1.0, 1e-4)
     bound.charge(0.1, 1e-6, Price(0.0001), purpose="'); DELETE FROM dpem_entries; --").close("answered")
     assert [charge.dataset for charge in bound.history()] == [name]
-
-
-def test_scaler_files_are_read_by_the_same_rules(tmp_path):
-    rows = np.random.default_rng(0).standard_normal((200, 2))
-    scaler = DPStandardScaler(epsilon=1.0, delta=1e-5, bounds=(-5, 5)).fit(rows)
-
-    def change(document) -> None:
-        document["fitted"]["theta"]["scale"] = [1.0, -1.0]
-
-    with pytest.raises(ValueError, match="a positive scale"):
-        load_model(changed(scaler, tmp_path / "scaler.json", change))

@@ -19,7 +19,7 @@ from scipy import sparse
 from together import together
 
 from dpem.fitting.scaler import ColumnMoments
-from dpem.paper.engine import engine_of, in_memory
+from dpem.paper.engine import engine_of
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram
@@ -191,14 +191,6 @@ def test_the_size_of_pieces_does_not_matter(monkeypatch, kind, dtype):
         assert_same(name, QUERIES[name][0].sum(KINDS[kind](X, y)), X)
 
 
-def test_dense_pieces_of_wide_sparse_rows_stay_small(monkeypatch):
-    monkeypatch.setattr(blocks, "SPARSE_PIECE", 2 * D)
-    X, _ = draw("column moments", 9, np.float32)
-    pieces = list(blocks.pieces(sparse.csr_array(X), 4096))
-    assert [len(p) for p in pieces] == [2, 2, 2, 2, 1]
-    np.testing.assert_array_equal(np.concatenate(pieces), X.astype(float))
-
-
 # --- Bounds ---------------------------------------------------------------------------------------------------------
 
 #: Rounding of a single contribution in float32: covered by the slack of a sum.
@@ -269,15 +261,6 @@ def test_a_row_that_points_outside_adds_nothing(name, indices, indptr):
     query, _, has_y = QUERIES[name]
     total = query.sum(Chunk(corrupt([9.0, 9.0], indices, indptr), np.array([5.0]) if has_y else None))
     np.testing.assert_array_equal(total, 0.0)
-
-
-def test_tasks_of_wide_sparse_rows_take_no_more_room_than_the_entries():
-    n, d = 50_000, 20_000
-    wide = sparse.csr_array((np.ones(2 * n), np.arange(2 * n) % d, np.arange(0, 2 * n + 1, 2)), shape=(n, d))
-    assert in_memory._tasks(wide) == 1
-    assert in_memory._tasks(sparse.csr_array((50_000, 3))) == 1
-    narrow = sparse.csr_array(np.ones((50_000, 3)))
-    assert in_memory._tasks(narrow) == 13
 
 
 @together("rows", [[[1.0, 2.0]], "rows", None])

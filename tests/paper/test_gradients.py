@@ -175,18 +175,6 @@ def test_printed_covariance_is_the_score_at_the_truth_only():
     assert in_standard_errors(excess(1.5 * truth)) > 8
 
 
-def test_printed_covariance_has_more_variance():
-    """Erratum E3: at the truth, where both are unbiased, the exact form is the less noisy one on every coefficient."""
-    model, rng = MissingRegression(0.7), np.random.default_rng(14)
-    beta = np.array([0.6, -0.4, 0.3, 0.5, -0.5])
-    chunk = draw(model, beta, 5_000, rng)
-    printed = model.truncated(beta, HUGE)._contributions(*chunk).var(axis=0)
-    exact = exact_rows(model, beta, chunk).var(axis=0)
-    # The true ratios are 1.15 to 1.65, measured here to about 4 %: false alarm below 1e-3 over seeds.
-    assert np.all(printed > exact)
-    assert printed.sum() > 1.2 * exact.sum()
-
-
 @by_name
 def test_log_likelihood_is_a_density(model):
     """exp(log_likelihood) integrates to one: over the row for the Gaussian mixture, else over the response."""

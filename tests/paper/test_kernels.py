@@ -265,17 +265,6 @@ def test_sum_is_numpys_whatever_the_layout(name, dtype, layout):
     np.testing.assert_array_equal(X, plain)  # nothing is clipped in place
 
 
-@DTYPES
-@pytest.mark.parametrize("name", ["gmm gradient", "mr gradient", "missing gradient"])
-def test_unclipped_columns(name, dtype):
-    model = {"gmm": GMM, "mr": MR, "missing": MISSING}[name.split()[0]]
-    X, y = draw(name, 500, dtype, seed=3)
-    query = model.gradient(BETA, Clip(math.inf, math.inf, math.inf))
-    by_columns, by_rows = query.sum(Chunk(np.asfortranarray(X), y)), query.sum(Chunk(X, y))
-    tolerance = 1e-12 if dtype == np.float64 else 1e-4
-    np.testing.assert_allclose(by_columns, by_rows, rtol=tolerance, atol=500 * tolerance)
-
-
 @together("layout", LAYOUTS)
 @DTYPES
 @pytest.mark.parametrize("name", QUERIES)

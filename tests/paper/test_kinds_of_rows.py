@@ -155,9 +155,3 @@ class TestRefusals:
         named = clone(model).fit(pd.DataFrame(X, columns=list("abcdef")), case[3])
         with pytest.raises(ValueError, match="in another order"):
             named.predict(source)
-
-
-def test_a_column_named_scaled_is_a_column_like_any_other():
-    frame = pd.DataFrame({"scaled": [1.0, 2.0, 3.0] * 50, "x": [0.0, 1.0, 2.0] * 50})
-    scaler = DPStandardScaler(epsilon=5.0, delta=1e-5, bounds=(0, 4), random_state=0).fit(frame)
-    assert scaler.transform(frame).shape == (150, 2)

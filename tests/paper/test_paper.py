@@ -1,7 +1,6 @@
 """The private algorithms beside those of :mod:`dpem.paper.algorithms`, the errata that matter, and a fourth model."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from stated_slack import with_slack
 from dpem import Budget
 from dpem.fitting.step import run_steps
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression, algorithms
-from dpem.paper.models import LatentModel, MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.published import (
     PublishedEM,
     high_dimensional_em,
@@ -19,11 +18,10 @@ from dpem.paper.published import (
     printed_price,
 )
 from dpem.paper.queries import Clip
-from dpem.paper.reference import gradient_em, hard_threshold
+from dpem.paper.reference import gradient_em
 from dpem.paper.steps import PaperState, Refine, Select
 from dpem.privacy import Account, BudgetExceeded, Curator, PrivateNoise, SeededNoise, total_price
 from dpem.privacy.mechanisms import printed_peeling_scale
-from dpem.query import Bound, Chunk, Query
 from dpem.tables import ArraySource
 from dpem.tables.base import slack
 
@@ -176,23 +174,6 @@ def test_low_dimensional_releases(name, noise):
     assert price.delta(epsilon) <= delta
 
 
-@pytest.mark.parametrize("s", [None, 3])
-def test_paper_em_as_a_step_is_the_function(s):
-    name, d, settings = "symmetric-mixture", 10, dict(epsilon=0.9, delta=1e-4, n_iter=3, step=0.5, T=2.0)
-    X, y = data(name, sparse(d, 3), 900)
-    start = sparse(d, 3, 0.7)
-    sparse_too = {} if s is None else {"s": s}
-    run = low_dimensional_em if s is None else high_dimensional_em
-    opened = dict(epsilon=0.9, delta=1e-4, gaussian=s is None)
-    beta = run(curator(ArraySource(X, y), **opened), MODELS[name], start, **sparse_too, **settings)
-    step = PublishedEM(printed_price(settings["epsilon"], settings["delta"], s).rho, s=s, **settings)
-    c = curator(ArraySource(X, y), **opened)
-    state = run_steps(c, MODELS[name], [step], PaperState.at(start, d))
-    np.testing.assert_array_equal(state.beta, beta)
-    np.testing.assert_array_equal(state.support, np.arange(d) if s is None else np.flatnonzero(beta))
-    assert total_price(c.account.releases).rho == pytest.approx(step.rho, rel=1e-9)  # 2T is exact for this model
-
-
 # --------------------------------------------------------------------------------------------------------------- errata
 
 
@@ -278,99 +259,7 @@ def test_e4_a_large_coefficient_and_a_small_clip_get_more_noise_than_printed(den
 # ------------------------------------------------------------------------------------------------------- a fourth model
 
 
-@dataclass(frozen=True)
-class HalfShifted:
-    """y = z·β + e with z ∈ {0, 1} equally likely, e ~ N(0, σ²I): rows either have the signal or are noise."""
-
-    sigma: float
-    name: str = "half-shifted"
-
-    def truncated(self, beta: np.ndarray, T: float) -> "HalfShiftedGradient":
-        return HalfShiftedGradient(beta, self.sigma, T)
-
-    def printed_sensitivity(self, T: float) -> float:
-        return 2 * T
-
-    def shift(self, beta: np.ndarray) -> np.ndarray:
-        return np.zeros_like(beta)
-
-
-@dataclass(frozen=True)
-class HalfShiftedGradient:
-    """Σ P(z_i = 1 | y_i)·Π_T(y_i − β): a contribution lies in the cube [−T, T]^d."""
-
-    beta: np.ndarray
-    sigma: float
-    T: float
-    label: str = "half-shifted gradient"
-    blocked: bool = False
-
-    @property
-    def bound(self) -> Bound:
-        return Bound.symmetric(linf=self.T, l2=math.sqrt(len(self.beta)) * self.T)
-
-    def sum(self, chunk: Chunk) -> np.ndarray:
-        w = 1 / (1 + np.exp(-(chunk.X @ self.beta - self.beta @ self.beta / 2) / self.sigma**2))
-        return np.asarray(w @ np.clip(chunk.X - self.beta, -self.T, self.T), dtype=float)
-
-
-@pytest.fixture(scope="module")
-def half_shifted():
-    rng = np.random.default_rng(5)
-    n, d, s = 120_000, 15, 3
-    truth = sparse(d, s, 1.5)
-    X = rng.integers(0, 2, size=n)[:, None] * truth + SIGMA * rng.standard_normal((n, d))
-    return truth, X
-
-
-def test_the_fourth_model_follows_the_contracts():
-    model = HalfShifted(SIGMA)
-    assert isinstance(model, LatentModel)
-    assert isinstance(model.truncated(np.zeros(3), 1.0), Query)
-
-
-@pytest.mark.parametrize("noise", ["seeded", "private"])
-def test_the_fourth_model_runs_unmodified_in_high_dimension(half_shifted, noise):
-    """The last step's Laplace noise has b ≈ 0.006: 0.12 in one of three values has probability 3·e⁻²⁰ < 1e-8; what the
-    earlier steps' noise leaves behind and the statistical error (σ√(2/n) ≈ 0.002) fit into the rest of 0.15.
-    """
-    truth, X = half_shifted
-    c = curator(ArraySource(X), epsilon=1.0, delta=1e-5, noise=PrivateNoise() if noise == "private" else None)
-    found = high_dimensional_em(
-        c, HalfShifted(SIGMA), 0.6 * truth, epsilon=1.0, delta=1e-5, s=3, n_iter=6, step=1.5, T=2.0
-    )
-    assert c.account.releases[-1].scale < 0.0063
-    assert np.flatnonzero(found).tolist() == [0, 1, 2]
-    assert np.abs(found - truth).max() < 0.15
-
-
-@pytest.mark.parametrize("noise", ["seeded", "private"])
-def test_the_fourth_model_runs_unmodified_in_low_dimension(half_shifted, noise):
-    """Noise of sd below 0.01 per coordinate and step: 0.1 is about 10 standard deviations, probability below 1e-14."""
-    truth, X = half_shifted
-    c = curator(ArraySource(X), epsilon=1.0, delta=1e-5, noise=PrivateNoise() if noise == "private" else None)
-    found = low_dimensional_em(c, HalfShifted(SIGMA), 0.6 * truth, epsilon=1.0, delta=1e-5, n_iter=6, step=1.5, T=2.0)
-    assert 1.5 * c.account.releases[-1].scale < 0.01
-    assert np.abs(found - truth).max() < 0.1
-
-
 # -------------------------------------------------------------------------------- the reference and the improved method
-
-
-@every_model
-@pytest.mark.parametrize("s", [None, 3])
-def test_gradient_em_without_privacy_finds_the_truth(name, s):
-    n, d = 20_000, 8 if s is None else 40
-    truth = sparse(d, 3)
-    X, y = data(name, truth, n)
-    c = curator(ArraySource(X, y), epsilon=math.inf, delta=0.0)
-    step = 0.5 if name != "missing-regression" else 0.3
-    found = gradient_em(c, MODELS[name], 0.6 * truth, s=s, n_iter=30, step=step)
-    assert np.linalg.norm(found - truth) < 0.05  # about five times the statistical error σ√(s/n) ≈ 0.01
-    assert np.linalg.norm(0.6 * truth - truth) > 0.3
-    if s is not None:
-        assert np.flatnonzero(found).tolist() == [0, 1, 2]
-    assert all(math.isinf(r.price.rho) for r in c.account.releases)
 
 
 def test_gradient_em_is_refused_by_a_finite_account():
@@ -403,40 +292,6 @@ def test_run_steps_with_next_to_no_noise_is_gradient_em(name, s):
     assert np.linalg.norm(reference - start) > 0.1  # something happened
     assert [r.price.rho for r in c.account.releases] == [step.rho for step in steps]
     assert len(state.support) == (d if s is None else s)
-
-
-def test_hard_threshold_keeps_the_largest():
-    np.testing.assert_array_equal(hard_threshold(np.array([0.1, -5.0, 3.0, 0.0]), 1), [0, -5, 0, 0])
-    v = np.array([1.0, 2.0])
-    np.testing.assert_array_equal(hard_threshold(v, None), v)
-
-
-@every_model
-def test_seeded_runs_repeat_bit_for_bit(name):
-    n, d, s, delta = 10_000, 20, 3, 1e-5
-    truth = sparse(d, s)
-    X, y = data(name, truth, n)
-    X = X.astype(np.float32)
-    y = None if y is None else y.astype(np.float32)
-
-    def run(seed):
-        source = ArraySource(X, y)
-        settings = dict(epsilon=1.0, delta=delta, n_iter=3, step=0.5, T=2.0)
-        c = [curator(source, epsilon=e, delta=delta, seed=seed) for e in (1.0, 1.0, math.inf, math.inf)]
-        steps = (Select(0.1, s, Clip(3.0, 3.0, 3.0), 0.5), Refine(0.1, 3.0, 0.5))
-        return (
-            high_dimensional_em(c[0], MODELS[name], 0.7 * truth, s=s, **settings),
-            low_dimensional_em(c[1], MODELS[name], 0.7 * truth, **settings),
-            run_steps(c[2], MODELS[name], steps, PaperState.at(0.7 * truth, d)).beta,
-            gradient_em(c[3], MODELS[name], 0.7 * truth, s=s, n_iter=2, step=0.5),
-        )
-
-    first, again, other = run(1), run(1), run(2)
-    for a, b in zip(first, again, strict=True):
-        assert a.tobytes() == b.tobytes()
-    for a, b in zip(first[:3], other[:3], strict=True):  # the fourth has no noise
-        assert a.tobytes() != b.tobytes()
-    assert first[3].tobytes() == other[3].tobytes()
 
 
 # ---------------------------------------------------------------------------------------------- several rows per person

@@ -121,11 +121,6 @@ class TestArguments:
 
 @pytest.mark.parametrize("estimator", ALL)
 class TestStart:
-    @together("length", [0, 1, D - 1, D + 1, N])
-    def test_of_the_wrong_length(self, estimator, length, X, y):
-        message = refused(estimator, X, y, start=np.ones(length))
-        assert f"start must be a vector of length {D}" in message
-
     def test_of_the_wrong_shape(self, estimator, X, y):
         for start in (np.ones((1, D)), np.ones((D, 1)), 1.0):
             assert f"start must be a vector of length {D}" in refused(estimator, X, y, start=start)

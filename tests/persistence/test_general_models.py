@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import small_models
+from forging import VALUES, forge, paths, put, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_persistence import VALUES, forge, paths, put, refusal
 from typing_extensions import TypeAliasType, TypeVar
 
 from dpem import load_model, registry, save_model

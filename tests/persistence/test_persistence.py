@@ -4,25 +4,22 @@ import copy
 import inspect
 import json
 import math
-import os
 import re
-import stat
 import sys
-import tempfile
 from dataclasses import fields, replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from forging import VALUES, forge, paths, put, refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
 from dpem import Budget, DPStandardScaler, Plan, persistence
-from dpem._files import check_writable, read_text, write_text
-from dpem._json import checksum, parse_json
+from dpem._files import read_text
+from dpem._json import parse_json
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.persistence import fingerprint, load_model, save_model
 
@@ -181,35 +178,6 @@ def texts(folder):
     return [(folder / f"{name}.json").read_text() for name in FITS]
 
 
-def forge(document):
-    """The text of a document with a checksum that matches, whatever it says."""
-    document = {key: value for key, value in document.items() if key != "checksum"}
-    return json.dumps({**document, "checksum": checksum(document)})
-
-
-def put(document, path, value):
-    """A copy with one field set, or removed if the value is ``...``."""
-    document = copy.deepcopy(document)
-    inner = document
-    *way, last = path
-    for key in way:
-        inner = inner[key]
-    if value is ...:
-        del inner[last]
-    else:
-        inner[last] = value
-    return document
-
-
-def refusal(path, text):
-    """The one sentence with which a file is refused."""
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"^'.*' cannot be loaded: [^\n]*[^.]\.$") as caught:
-        load_model(path)
-    assert len(str(caught.value)) < 500 + len(str(path))
-    return str(caught.value)
-
-
 @pytest.fixture(scope="module")
 def document(folder):
     return json.loads((folder / "named columns.json").read_text())
@@ -237,6 +205,8 @@ class TestRefusals:
             ("[" * 100_000, "nested too deeply|not valid JSON"),
             ('{"a":' * 100_000, "nested too deeply|not valid JSON"),
             ("[" * 500 + "]" * 500, "not a model file"),
+            ('"\\ud800', "not valid JSON"),
+            ("\ufeff{}", "not valid JSON"),
         ],
     )
     def test_no_model_file(self, text, words, tmp_path):
@@ -338,30 +308,8 @@ class TestRefusals:
             load_model(tmp_path / "nothing.json")
 
 
-#: Values of every JSON type, ordinary and extreme.
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**53), 2**53),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from(
-        [0, 1, 2, 6, 1.0, -1.0, 1e-320, 1e308, "inf", "auto", "improved", "equal", "Refine", [], {}, [0, 1]]
-    ),
-    st.text(max_size=5),
-    st.lists(st.integers(0, 6) | st.floats(allow_nan=False, allow_infinity=False), max_size=7),
-)
-
-
 #: Bytes that mean something in JSON.
 PIECES = [b" ", b"\n", b"0", b",", b'"', b"}", b"[", b"e9", b"-"]
-
-
-def paths(value, prefix=()):
-    """Every place in a JSON value."""
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        yield [*prefix, key]
-        yield from paths(part, (*prefix, key))
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
@@ -410,57 +358,6 @@ class TestFuzz:
     @given(st.recursive(VALUES, lambda inner: st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=9))
     def test_any_json(self, tmp_path_factory, value):
         assert self.loads_or_says_why(tmp_path_factory.getbasetemp() / "any.json", json.dumps(value)) is None
-
-
-class TestFiles:
-    def test_an_interrupted_write_leaves_the_old_file(self, tmp_path, monkeypatch):
-        path = tmp_path / "m.json"
-        write_text(path, "old")
-
-        def full(descriptor):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match=r"m.json' cannot be written: no space left on device\.$"):
-            write_text(path, "new")
-        assert path.read_text() == "old"
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_a_link_stays_a_link(self, tmp_path):
-        (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-        write_text(tmp_path / "link.json", "text")
-        assert (tmp_path / "link.json").is_symlink()
-        assert (tmp_path / "real.json").read_text() == "text"
-
-    def test_permissions_are_the_usual_ones(self, tmp_path):
-        (tmp_path / "usual").touch()
-        write_text(tmp_path / "m.json", "text")
-        assert stat.S_IMODE((tmp_path / "m.json").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
-
-    @pytest.mark.parametrize(
-        ("path", "words"), [("no/m.json", "its folder does not exist"), (".", "something other than a file is there")]
-    )
-    def test_unwritable_paths(self, path, words, tmp_path):
-        with pytest.raises(OSError, match=rf"cannot be written: {words}\.$"):
-            check_writable(tmp_path / path)
-
-    def test_a_folder_without_permission(self):
-        """As another user where root runs the tests: root may write anywhere."""
-        user = os.geteuid()
-        with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
-            Path(folder).chmod(0o555)
-            try:
-                if user == 0:
-                    os.seteuid(65534)
-                with pytest.raises(PermissionError, match=r"cannot be written: permission denied\.$"):
-                    check_writable(Path(folder) / "m.json")
-            finally:
-                os.seteuid(user)
-                Path(folder).chmod(0o700)
-
-    def test_a_check_leaves_nothing(self, tmp_path):
-        check_writable(tmp_path / "m.json")
-        assert not list(tmp_path.iterdir())
 
 
 def test_loading_cannot_run_code():

@@ -106,20 +106,6 @@ def test_halves_fit_in_a_whole_and_more_of_them_than_two(epsilon, delta, parts, 
     assert budget.n_charges == fits
 
 
-def test_many_small_charges_whose_epsilons_add_up_to_more():
-    """64 fits of a 64th of the price: their ε's add up to more than the budget, their zCDP prices do not."""
-    budget = Budget(epsilon=1.0, delta=1e-5)
-    price = Price(WHOLE / 64 * (1 - 1e-9))
-    epsilon = price.epsilon(1e-7)
-    assert 64 * epsilon > 3.0
-    for _ in range(64):
-        budget.charge(epsilon, 1e-7, price)
-    assert budget.spent_epsilon == pytest.approx(1.0, rel=1e-6)
-    with pytest.raises(BudgetExceeded):
-        budget.charge(epsilon, 1e-7, price)
-    assert budget.n_charges == 64
-
-
 # --------------------------------------------------------------------------------------------------- one rule for all
 
 

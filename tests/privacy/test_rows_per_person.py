@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sqlite3
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,16 +15,11 @@ from dpem.privacy import (
     Budget,
     BudgetExceeded,
     Curator,
-    Guarantee,
     Ledger,
-    LedgerError,
-    Price,
     SeededNoise,
     largest_price,
-    together,
     total_price,
 )
-from dpem.privacy.budget import unit
 from dpem.query import Bound, Chunk
 from dpem.tables import ArraySource
 
@@ -321,42 +315,4 @@ def test_a_ledger_remembers_what_it_counts(url):
     assert len(again.history()) == 1
 
 
-@pytest.mark.parametrize("value", ["0", "'five'", "-1"])
-def test_a_total_that_somebody_edited_is_refused(value, tmp_path):
-    ledger = Ledger(f"sqlite:///{tmp_path}/budget.db").open("visits", 1.0, 1e-5, rows_per_person=5)
-    with sqlite3.connect(tmp_path / "budget.db") as connection:
-        connection.execute("DROP TRIGGER dpem_datasets_no_update")
-        connection.execute(f"UPDATE dpem_datasets SET body = json_set(body, '$.rows_per_person', {value})")
-    connection.close()
-    for refused in (lambda: ledger.charge(*SMALL, rows_per_person=5), ledger.history, ledger.datasets, ledger.left):
-        with pytest.raises(LedgerError, match=r"^the entries of dataset 'visits' are not as they were written"):
-            refused()
-
-
 # ----------------------------------------------------------------------------------------------------------- statements
-
-
-def guarantee(m, epsilon=0.5):
-    return Guarantee(epsilon, 1e-5, largest_price(epsilon, 1e-5, gaussian=False), "replace-one", m, (), True, "0")
-
-
-def test_the_statement_names_its_unit():
-    assert "as if one row of the table had been different (replace-one" in str(guarantee(1))
-    text = str(guarantee(5))
-    assert "as if all rows of one person with up to 5 rows had been different (replace-one" in text
-    assert [guarantee(m).unit for m in (1, 2)] == ["one row", "one person with up to 2 rows"]
-
-
-@pytest.mark.parametrize(("units", "least"), [((1, 5), 1), ((5, 3, 9), 3), ((5, 5), 5)])
-def test_together_the_smallest_unit_is_promised(units, least):
-    whole = together([guarantee(m) for m in units])
-    assert (whole.rows_per_person, whole.unit) == (least, unit(least))
-    price = largest_price(0.5, 1e-5, gaussian=False)
-    assert whole.epsilon == pytest.approx(Price(len(units) * price.rho).epsilon(len(units) * 1e-5), rel=1e-9)
-
-
-def test_prices_are_added_whatever_the_unit():
-    account = Account(1.0, 1e-5)
-    curator_of_five = Curator(ArraySource(rows()), account, SeededNoise(0), rows_per_person=5)
-    curator_of_five.measure(Sum(), 0.001)
-    assert total_price(account.releases) == Price(0.001, gaussian=True)

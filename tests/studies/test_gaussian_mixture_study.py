@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from studies.gaussian_mixture import SIMULATED, rows_of, wrong
+from studies.calibration.predictions import rows_apart
+from studies.gaussian_mixture import SIMULATED, rows_of
 
 
 @pytest.mark.parametrize("setting", SIMULATED, ids=str)
@@ -17,5 +18,5 @@ def test_the_nearest_two_centres_are_as_far_apart_as_stated(setting):
 
 def test_wrong_rows_do_not_depend_on_what_groups_are_called():
     label = np.array([0, 0, 0, 1, 1, 2])
-    assert wrong(label, np.array([2, 2, 2, 0, 0, 1])) == 0
-    assert wrong(label, np.array([2, 2, 1, 0, 0, 1])) == pytest.approx(1 / 6)
+    assert rows_apart(label, np.array([2, 2, 2, 0, 0, 1])) == 0
+    assert rows_apart(label, np.array([2, 2, 1, 0, 0, 1])) == pytest.approx(1 / 6)

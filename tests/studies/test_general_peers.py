@@ -13,10 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from dpem.privacy import Price
-from studies.paper.peers import runner
 from studies.peers import __main__ as peers
 from studies.peers import judge, moments, page, peer_synthetic
-from studies.peers.reference import Outcome
 from studies.peers.tables import PRACTICE, PROBLEMS, Problem, drawn
 
 ROOT = Path(__file__).parents[2]
@@ -54,13 +52,6 @@ def test_replacing_a_row_reaches_the_sensitivity_and_no_more(part):
     assert largest <= moments.sensitivity(radius)
     if part * D > 1:
         assert largest > 0.999 * moments.sensitivity(radius)
-
-
-def test_short_rows_are_not_cut():
-    rows = np.random.default_rng(0).standard_normal((20, 3))
-    np.testing.assert_allclose(moments.contributions(rows, 100.0)[:, 1:], rows, rtol=1e-9)
-    long = moments.contributions(1e6 * rows, 2.0)
-    np.testing.assert_allclose(np.linalg.norm(long, axis=1), 2.0, rtol=1e-9)
 
 
 def test_replacing_a_row_moves_sums_as_stated():
@@ -192,32 +183,6 @@ def test_a_script_imports_nothing_of_dpem_and_every_pin_is_exact(peer):
     assert first <= {*sys.stdlib_module_names, "numpy", "studies"}
     assert all("==" in pin for pin in peer.requirements)
     assert all(len(commit) == 40 for _, commit in peer.sources)
-
-
-def test_sources_are_cloned_at_their_commit(tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(runner, "_call", lambda command, what: calls.append(command))
-    peer = peers.PEERS["clustering"]
-    (tmp_path / peer.name).mkdir()
-    runner.environment(peer, tmp_path)
-    assert [c[:2] for c in calls[2:]] == [["git", "clone"], ["git", "-C"]] * 2
-    monkeypatch.setattr(runner, "_call", lambda *_: pytest.fail("nothing needs to be made"))
-    runner.environment(peer, tmp_path)
-
-
-def test_a_line_of_the_table_takes_the_place_of_an_older_one(tmp_path):
-    path, problem = tmp_path / "out.csv", PROBLEMS[0]
-    for scores in ([0.1, 0.2, 0.6], [0.3, 0.4, 0.5]):
-        page.merge(page.row(problem, "dpem", Outcome(scores, [1.0], "none", {})), path)
-    (row,) = page.read(path)
-    assert (row["middle"], row["worst"], row["reps"]) == ("0.4", "0.3", "3")
-
-
-@pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--methods", "magic"]])
-def test_unknown_names_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit):
-        peers.main(arguments)
-    assert "is not among" in capsys.readouterr().err
 
 
 def test_the_page_shows_what_was_measured():

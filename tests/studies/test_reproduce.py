@@ -3,8 +3,6 @@ them.
 """
 
 import math
-import runpy
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +14,7 @@ from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator
 from dpem.privacy.noise import SeededNoise
 from dpem.tables import ArraySource
-from studies.paper import reproduce as package
-from studies.paper.reproduce import EXPERIMENTS, curves, figures, fill, noise, rates, reproduce, runner, table1
-from studies.paper.reproduce.__main__ import main
+from studies.paper.reproduce import EXPERIMENTS, curves, figures, fill, noise, rates, reproduce, runner
 from studies.paper.reproduce.curves import CORRECTED, IMPROVED, IMPROVED_START, REFERENCE, Table, key, prescribed
 from studies.paper.reproduce.runner import Experiment, Verdict
 from studies.paper.reproduce.store import Point, Results, Store
@@ -56,23 +52,6 @@ def test_traces_have_every_iteration():
     starts = {m: SMALL.error(trace[0]) for m, trace in found.items() if m != IMPROVED}
     assert all(math.isclose(error, curves.DISTANCE) for error in starts.values())
     assert SMALL.error(found[IMPROVED][0]) == pytest.approx(1.0)
-
-
-def test_a_table_depends_on_its_seed_alone():
-    first, again, other = (Table("test", SMALL, rep) for rep in (0, 0, 1))
-    np.testing.assert_array_equal(first.start, again.start)
-    assert not np.array_equal(first.start, other.start)
-
-
-def test_the_printed_weight_has_another_fixed_point():
-    """Non-private EM with the printed weight settles away from the truth, with the right one at it. At n = 900 the
-    latter's error is about σ√(s/n) = 0.03; 0.1 is far beyond.
-    """
-    at = replace(SMALL, n=4000, sigma=1.0)
-    table = Table("test", at, 0)
-    right = at.error(table.reference()[-1])
-    wrong = at.error(table.reference(as_printed=True)[-1])
-    assert right < 0.1 < 0.3 < wrong
 
 
 @pytest.mark.parametrize("at", [figures.GAUSSIAN, figures.REGRESSIONS, figures.MISSING, figures.DENSE],
@@ -146,19 +125,6 @@ def test_a_repetition_that_lacks_whole_lines_is_noticed(tmp_path):
     assert COUNTED == [(901, 2)]
 
 
-def test_an_interruption_loses_what_was_in_flight(tmp_path):
-    def interrupted(function, tasks):
-        for i, task in enumerate(tasks):
-            if i == 3:
-                raise KeyboardInterrupt
-            yield function(task)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, 3, parallel=interrupted)
-    run(tmp_path, 3)
-    assert len(COUNTED) == 6 - 3
-
-
 def test_the_file_does_not_depend_on_who_finishes_first(tmp_path):
     first = run(tmp_path, 3)
     (tmp_path / "toy.csv").unlink()
@@ -175,21 +141,6 @@ def test_a_file_made_with_other_settings_or_code_is_refused_and_kept(tmp_path, m
     assert (tmp_path / "toy.csv").read_text() == before
 
 
-def test_processes_give_the_same_file(tmp_path):
-    """Two spawned processes; the experiment is one of the real ones, on small settings."""
-    at = replace(figures.DENSE, n=300, d=4, s=4)
-    small = replace(noise.NOISE, settings=(at,))
-    texts = []
-    for workers in (1, 2):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        store = Store(folder / "noise.csv", "noise", small.protocol)
-        with runner.processes(workers) as parallel:
-            runner.run(small, store, 2, parallel, progress=False)
-        texts.append((folder / "noise.csv").read_text())
-    assert texts[0] == texts[1]
-
-
 # The command ---------------------------------------------------------------------------------------------------------
 
 
@@ -199,32 +150,6 @@ def test_an_unknown_name_lists_the_known_ones(names, tmp_path):
         reproduce(names, out=tmp_path / "new", raw=tmp_path / "new")
     assert ("fig3" in str(refusal.value)) == bool(names)
     assert not (tmp_path / "new").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_refused_before_computing(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "run", lambda *args: pytest.fail("something was computed"))
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"out=.*cannot be written to: Not a directory\.$"):
-        reproduce(["fig1"], out=tmp_path / "file" / "results", raw=tmp_path)
-
-
-@pytest.mark.parametrize("argument", ["reps", "workers"])
-def test_counts_must_be_positive(argument, tmp_path):
-    with pytest.raises(ValueError, match=f"{argument} must be at least 1, got 0"):
-        reproduce(["fig1"], out=tmp_path, raw=tmp_path, **{argument: 0})
-
-
-def test_the_command_says_so_in_one_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["reproduce", "fig9", "--out", str(tmp_path)])
-    assert main() == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    monkeypatch.setattr("studies.paper.reproduce.__main__.reproduce", _interrupt)
-    assert main() == 130
-    assert "continues" in capsys.readouterr().err
-
-
-def _interrupt(*args, **kwargs):
-    raise KeyboardInterrupt
 
 
 def test_all_three_files_are_written_and_agree(tmp_path, monkeypatch):
@@ -245,14 +170,6 @@ def test_all_three_files_are_written_and_agree(tmp_path, monkeypatch):
     assert str(curves.SEED) in text
 
 
-def test_progress_is_shown_without_a_terminal_too(tmp_path, capsys):
-    store = Store(tmp_path / "toy.csv", "toy", {})
-    runner.run(toy(), store, 1, map, progress=False)
-    assert capsys.readouterr().err == ""
-    runner.run(toy(), store, 2, map)
-    assert "toy: 100%" in capsys.readouterr().err
-
-
 def test_fewer_repetitions_never_replace_more(tmp_path, monkeypatch):
     panels = figures.three_panels(SMALL, (900,) * 3, (3,) * 3, (1.0,) * 3)
     monkeypatch.setitem(EXPERIMENTS, "tiny", figures.high_dimensional("tiny", "a small figure", [panels]))
@@ -263,25 +180,6 @@ def test_fewer_repetitions_never_replace_more(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"tiny\.csv rests on 2 repetitions; 1 would replace it"):
         reproduce(["tiny"], reps=1, raw=tmp_path / "other", **common)
     assert (tmp_path / "out/tiny.csv").read_bytes() == before
-
-
-def test_quick_writes_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "run", lambda *args: pytest.skip(str(list(tmp_path.rglob("*")))))
-    with pytest.raises(pytest.skip.Exception) as stopped:
-        reproduce(["fig1"], quick=True, workers=1)
-    assert "build/quick" in str(stopped.value)
-    assert "results" not in str(stopped.value)
-
-
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # a fresh process would not have it there
-def test_module_runs_as_a_program(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["reproduce", "nonsense"])
-    with pytest.raises(SystemExit) as stopped:
-        runpy.run_module(package.__name__, run_name="__main__")
-    printed, errors = capsys.readouterr()
-    assert (stopped.value.code, printed) == (2, "")
-    assert "'nonsense' is not a figure or table" in errors
 
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
@@ -321,20 +219,6 @@ def test_slopes_recover_a_planted_exponent():
     assert abs(found.value + 1) < 5 * found.error
     assert 0.005 < found.error < 0.1
     assert -1 < found.theorem < -0.5, "the logarithms flatten the theorem's form"
-
-
-def test_a_cost_that_cannot_be_distinguished_from_zero_does_not_count():
-    errors = {REFERENCE: [0.02, 0.03, 0.02], IMPROVED: [0.02, 0.02, 0.03]}
-    assert not rates.cost(results_of({SMALL: errors}), SMALL, IMPROVED).counts
-    assert not rates.cost(results_of({SMALL: {**errors, IMPROVED: [2.0, 2.1, 2.0]}}), SMALL, IMPROVED).counts
-    assert rates.cost(results_of({SMALL: {**errors, IMPROVED: [0.2, 0.21, 0.2]}}), SMALL, IMPROVED).counts
-
-
-def test_table1_methods_without_data(tmp_path):
-    split = table1.breast_cancer.as_in_the_paper(0)
-    assert len(split.train) == table1.N
-    assert 0.05 < table1.wrong_side(table1.equal(), split) < 0.2
-    assert table1.wrong_side(table1.equal(), split) == table1.wrong_side(-table1.equal(), split)
 
 
 def test_pages_are_filled_from_the_csv(tmp_path):

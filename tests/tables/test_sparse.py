@@ -81,14 +81,6 @@ def test_batches_are_disjoint_cover_all_rows_and_can_be_split_again(monkeypatch)
     assert sorted(itertools.chain(*twice)) == list(np.arange(1.0, n + 1))
 
 
-def test_batches_total_what_their_rows_do():
-    X, y = table(301)
-    for name in ("gmm gradient", "mr moments"):
-        sparse_batches, dense_batches = SparseSource(sparse.csr_array(X), y).split(4), ArraySource(X, y).split(4)
-        for ours, theirs in zip(sparse_batches, dense_batches, strict=True):
-            np.testing.assert_allclose(ours.total(QUERIES[name]), theirs.total(QUERIES[name]), rtol=1e-12, atol=1e-12)
-
-
 def test_chunks_share_the_entries(monkeypatch):
     monkeypatch.setattr(sparse_module, "CHUNK_ROWS", 7)
     X = sparse.csr_array(table(40)[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dpem._version import __version__
+from studies.csv_files import write_rows
 from studies.paper.peers import __doc__ as about
 from studies.paper.peers import own, runner, table
 from studies.paper.peers.data import PROBLEMS, Problem, write
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None, problems: tuple[Problem, ...] = PRO
         for r in found:
             print(f"{r['problem']:<17} {r['method']:<36} {r['error']:>9} ({r['sd']}) {r['seconds']:>8} s", flush=True)
         if options.out is not None:
-            table.write_csv(rows, options.out)
+            write_rows(options.out, rows)
             options.out.with_suffix(".md").write_text(table.page(rows, versions, command), encoding="utf-8")
 
 

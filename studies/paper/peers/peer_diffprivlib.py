@@ -70,10 +70,7 @@ def linear_regression(job: Job, table: dict[str, Any], width: float, seed: int) 
 
 
 MODELS: dict[str, dict[str, tuple[Fit, tuple[float, ...]]]] = {
-    "symmetric-mixture": {
-        "diffprivlib KMeans": (kmeans, (0.5, 1.0, 2.0, 3.0)),
-        "diffprivlib PCA": (pca, (1.0,)),
-    },
+    "symmetric-mixture": {"diffprivlib KMeans": (kmeans, (0.5, 1.0, 2.0, 3.0)), "diffprivlib PCA": (pca, (1.0,))},
     "missing-regression": {"diffprivlib LinearRegression": (linear_regression, (0.4, 0.7, 1.5))},
     "symmetric-regression": {},
 }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +9,7 @@ import numpy as np
 from studies.paper.peers.data import PROBLEMS, Problem
 from studies.paper.peers.own import Outcome
 
-FIELDS = (
-    "problem",
-    "method",
-    "start",
-    "guarantee",
-    "error",
-    "sd",
-    "seconds",
-    "tuning_seconds",
-    "reps",
-    "settings",
-)
+FIELDS = ("problem", "method", "start", "guarantee", "error", "sd", "seconds", "tuning_seconds", "reps", "settings")
 #: Errors beyond this are not worth a number on a page; the CSV has them.
 HOPELESS = 10.0
 
@@ -57,13 +43,6 @@ def from_peer(name: str, answer: dict[str, Any]) -> Outcome:
         answer["tuning_seconds"],
         answer["settings"],
     )
-
-
-def write_csv(rows: Iterable[dict[str, str]], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def page(rows: list[dict[str, str]], versions: dict[str, str], command: str) -> str:
