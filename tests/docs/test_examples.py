@@ -98,7 +98,7 @@ def run_in_a_shell(block: str, folder: Path) -> None:
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     command = ["bash", "-euo", "pipefail", "-c", block]
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=300
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr

@@ -342,7 +342,7 @@ def test_a_forked_process_has_threads_of_its_own():
     with at_most(2):
         side_by_side(lambda task: None, 4)
         with multiprocessing.get_context("fork").Pool(1) as pool:
-            assert pool.apply_async(_forked).get(timeout=300) == 10
+            assert pool.apply_async(_forked).get(timeout=1800) == 10
 
 
 def _forked():

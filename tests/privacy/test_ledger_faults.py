@@ -270,8 +270,9 @@ def test_a_confirmation_that_is_lost(url, monkeypatch):
     assert [charge.outcome for charge in ledger.history()] == ["no answer"]
 
 
-def test_new_ledgers_made_at_the_same_moment(url):
+def test_new_ledgers_made_at_the_same_moment(url, monkeypatch):
     """20 threads open the same dataset where there is no ledger: one does, the others are refused."""
+    monkeypatch.setattr(ledger_store, "PATIENCE", 600.0)
     barrier, outcomes = threading.Barrier(20), []
 
     def run():

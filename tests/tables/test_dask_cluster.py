@@ -48,6 +48,7 @@ def workers():
     """Two worker processes, shared by the tests that need real ones."""
     with (
         quiet(),
+        dask.config.set({"distributed.comm.timeouts.connect": f"{PATIENCE}s"}),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as local,
     ):
         yield local
