@@ -14,7 +14,7 @@ import dpem
 PACKAGE = Path(dpem.__file__).parent
 TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text("utf-8")) for p in sorted(PACKAGE.rglob("*.py"))}
 
-NOISE = ("privacy/noise.py", "privacy/gumbel.py", "privacy/normal.py")
+NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Modules that simulate: what they draw is never released as private.
 SIMULATION = (
     "paper/planning/",

@@ -40,7 +40,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "privacy/mechanisms": ("privacy/test_mechanisms", "privacy/test_selection", "privacy/test_curator"),
     "privacy/noise": ("privacy/test_mechanisms", "privacy/test_gumbel", "privacy/test_curator"),
-    "privacy/normal": ("privacy/test_normal", "privacy/test_mechanisms"),
     "privacy/gumbel": ("privacy/test_gumbel", "privacy/test_mechanisms", "privacy/test_selection"),
     "privacy/guarantee": (
         "privacy/test_guarantee",

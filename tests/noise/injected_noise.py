@@ -48,7 +48,7 @@ def seeded(text: str) -> Iterator[None]:
 
 def install(noise: ModuleType) -> Callable[[], None]:
     """Exchange the samplers of the module ``dpem.privacy.noise``; what is returned puts them back."""
-    private, gumbel, normal = noise.PrivateNoise, noise.gumbel, noise.normal
+    private, gumbel = noise.PrivateNoise, noise.gumbel
     before = private.gaussian, private.laplace, gumbel.os
 
     def gaussian(self: Any, values: Any, scale: float, sensitivity: float, rho: float) -> Any:
@@ -64,9 +64,7 @@ def install(noise: ModuleType) -> Callable[[], None]:
 
     def restore() -> None:
         private.gaussian, private.laplace, gumbel.os = before
-        normal.os = gumbel.os
 
     private.gaussian, private.laplace = gaussian, laplace
-    # the real selection, on these bits
-    gumbel.os = normal.os = SimpleNamespace(urandom=lambda count: _state["rng"].bytes(count))
+    gumbel.os = SimpleNamespace(urandom=lambda count: _state["rng"].bytes(count))  # the real selection, on these
     return restore

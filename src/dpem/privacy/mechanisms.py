@@ -59,7 +59,9 @@ def gaussian(noise: Noise, v: FloatArray, sensitivity: float, price: Price) -> F
     *Lemma.* ρ-zCDP, and exactly μ-Gaussian private with μ = Δ₂/τ. *Proof.* The Rényi divergence of order α between
     N(v, τ²) and N(v′, τ²) is α‖v − v′‖²/(2τ²) (Bun & Steinke 2016, Proposition 1.6). ∎
 
-    What is released is the float nearest to the real number v + τZ (:mod:`dpem.privacy.normal`): both hold exactly.
+    OpenDP draws the noise from the discrete Gaussian on a grid of about 2⁻¹⁰⁰τ and rounds the sum to a float. Its zCDP
+    price is the same (and is checked when it is drawn); the μ-curve is the continuous one's, from which so fine a grid
+    differs by less than a float can show.
     """
     if math.isinf(price.rho):
         return v
