@@ -15,20 +15,6 @@ from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
-__all__ = [
-    "NarrowQuery",
-    "into_ball",
-    "like",
-    "over_rows",
-    "packed",
-    "rounded",
-    "squares",
-    "sum_in_ball",
-    "unpacked",
-    "weighted",
-    "zero_nonfinite",
-]
-
 #: Numbers that a query in memory computes at a time: arrays of so many stay in cache, and threads seldom meet.
 CACHE = 2**18
 

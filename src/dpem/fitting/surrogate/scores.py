@@ -16,8 +16,9 @@ import array_api_compat.numpy as numpy_api
 import numpy as np
 
 from dpem.fitting.surrogate.em import Family
-from dpem.queries.narrow import NarrowQuery, into_ball, like, rounded, sum_in_ball
+from dpem.queries.narrow import NarrowQuery, into_ball, rounded, sum_in_ball
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")

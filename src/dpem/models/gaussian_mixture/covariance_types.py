@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen
-from dpem.queries.narrow import over_rows, packed, unpacked
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import packed, unpacked
 from dpem.query import Array, FloatArray, Namespace
 
 

@@ -13,8 +13,9 @@ from sklearn.cluster import kmeans_plusplus
 from dpem.fitting.surrogate import Family
 from dpem.models.gaussian_mixture.covariance_types import CovarianceType
 from dpem.models.gaussian_mixture.gaussians import LOG_2PI, Gaussians, Seen, log_sum, responsibilities
-from dpem.queries.narrow import like, over_rows
+from dpem.queries.block_loop import over_rows
 from dpem.query import Array, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 #: The least share of a component: one that EM empties keeps this much.
 LEAST = 1e-6

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import device
 
-from dpem.queries.narrow import like, squares, zero_nonfinite
+from dpem.queries.narrow import squares, zero_nonfinite
 from dpem.query import Array, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 LOG_2PI = math.log(2 * math.pi)
 

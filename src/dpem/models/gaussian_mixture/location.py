@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpem.queries.narrow import NarrowQuery, into_ball, like, over_rows, packed, rounded, zero_nonfinite
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 #: The least share of rows with a value that a column is supposed to have.
 LEAST_SEEN = 0.05

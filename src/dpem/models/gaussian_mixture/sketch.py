@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.queries.narrow import NarrowQuery, like, over_rows, zero_nonfinite
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import NarrowQuery, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 _FARTHEST, _STEEPEST = 1e3, 1e100
 #: Phases that are handled at a time in memory.

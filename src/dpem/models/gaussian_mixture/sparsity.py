@@ -21,9 +21,10 @@ from dpem.models.gaussian_mixture.planning import SEPARATION
 from dpem.models.gaussian_mixture.start_steps import FindCentres
 from dpem.models.gaussian_mixture.state import MixtureState
 from dpem.privacy import Curator
-from dpem.queries.block_loop import PIECE, narrow_sum
-from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded
+from dpem.queries.block_loop import PIECE, narrow_sum, over_rows
+from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 #: Part of ρ for centres of all columns, and for the choice.
 CENTRES, CHOICE = 0.05, 0.22

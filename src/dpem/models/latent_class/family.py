@@ -9,8 +9,9 @@ import numpy as np
 
 from dpem.fitting.surrogate import Family
 from dpem.models.latent_class.queries import Items, answers
-from dpem.queries.narrow import like, zero_nonfinite
+from dpem.queries.narrow import zero_nonfinite
 from dpem.query import Array, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.queries.narrow import NarrowQuery, like, over_rows, rounded
+from dpem.queries.block_loop import over_rows
+from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)

@@ -83,11 +83,6 @@ class ArrayEngine:
     def _weights(self, query: WideQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
         """(a, c) in float64, as the model says and not clamped yet."""
         fitted, hidden = self._projections(X, where, beta, has_missing=query.has_missing)
-        return self._of_projections(query, fitted, hidden, y, X)
-
-    def _of_projections(
-        self, query: WideQuery, fitted: Array, hidden: Array, y: Array, X: Array
-    ) -> tuple[Array, Array]:
         a, c = query.weight(
             self.xp, fitted, hidden, None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
         )

@@ -1,9 +1,9 @@
 """PyTorch tensors on a GPU with Triton: one reading of the rows for each query over all columns.
 
-``project_kernel`` reads the few columns where β is not zero, from which the model's own formula makes the weights, by
-one kernel (:mod:`dpem.queries.gpu.triton_sums`) or PyTorch's elementwise functions; ``accumulate_kernel`` reads the
-table once, clamps, clips, multiplies and adds. A program of the last owns some columns and some blocks of rows; its
-threads own columns, so that a block is added without a word between threads.
+``project_kernel`` reads the few columns where β is not zero, from which the model's own formula makes the weights by
+PyTorch's elementwise functions; ``accumulate_kernel`` reads the table once, clamps, clips, multiplies and adds. A
+program of the last owns some columns and some blocks of rows; its threads own columns, so that a block is added without
+a word between threads.
 
 *Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
 program adds BLOCK rows in the rows' dtype, then such blocks in float64, in order; PyTorch adds the programs' sums in
@@ -23,7 +23,7 @@ from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import host
 
 if TYPE_CHECKING:
-    from dpem.paper.queries import Weight, WideQuery
+    from dpem.paper.queries import WideQuery
 
 try:
     import torch
@@ -38,9 +38,6 @@ except ImportError:  # then `usable` says no, and nothing else here is called
 
 
 GRADIENT, MISSING, EXCEEDANCE = range(3)
-
-#: With fewer rows a model's weights are computed by plain array operations: nothing need be compiled for them.
-LEAST_ROWS = 2**18
 
 
 class Tile(NamedTuple):
@@ -67,18 +64,6 @@ def usable(X: Array) -> bool:
     return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and triton_sums.has_triton(X)
 
 
-class OfProjections(NamedTuple):
-    """A model's weights as a query about the columns ⟨β, z⊙x⟩ and, with missing entries, ‖(1−z)⊙β‖²."""
-
-    weight: Weight
-    reads: tuple[int, ...]
-
-    def block(self, xp: Namespace, x: Array, y: Array) -> Array:
-        """a of every row, then c of every row if entries may be missing, as the model says and not clamped yet."""
-        a, c = self.weight(xp, x[:, 0], x[:, 1] if len(self.reads) > 1 else None, y)
-        return xp.concat([a, c]) if len(self.reads) > 1 else a
-
-
 class FusedEngine(ArrayEngine):
     """The sums of :class:`ArrayEngine` by kernels."""
 
@@ -96,18 +81,6 @@ class FusedEngine(ArrayEngine):
         a, c = self._weights(query, X, chunk.y, where, on_support)
         mode = GRADIENT if levels.line is None else EXCEEDANCE
         return host(_accumulate(MISSING if has_missing else mode, X, a, c, at_missing, level, self.tile))
-
-    def _of_projections(
-        self, query: WideQuery, fitted: Array, hidden: Array, y: Array, X: Array
-    ) -> tuple[Array, Array]:
-        """(a, c) by one kernel, in the rows' dtype, to which they are cast before they are clamped anyway."""
-        if X.shape[0] >= LEAST_ROWS and query.beta is not None:
-            columns = [fitted] if hidden is None else [fitted, hidden]
-            weights = OfProjections(query.weight, tuple(range(len(columns))))
-            made = triton_sums.stored_by_rows(weights, torch.stack(columns).T, y, X.dtype)
-            if made is not None:
-                return made[0], made[-1]
-        return super()._of_projections(query, fitted, hidden, y, X)
 
     def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         n, s = X.shape[0], where.shape[0]

@@ -102,11 +102,6 @@ def summing(formula: Formula, part: list[int]) -> Kernel:
     return _summing(tuple(formula.steps), results, tuple(dict.fromkeys(formula.conditions)))
 
 
-def storing(formula: Formula) -> Kernel:
-    """The kernel that stores the results of a formula without conditions, one after the other, for every row."""
-    return _storing(tuple(formula.steps), tuple(formula.results))
-
-
 @functools.lru_cache(maxsize=256)
 def _summing(steps: tuple[Any, ...], results: tuple[int, ...], conditions: tuple[int, ...]) -> Kernel:
     factors, bare = zip(*(_without_factors(steps, at) for at in results), strict=True)
@@ -120,14 +115,6 @@ def _summing(steps: tuple[Any, ...], results: tuple[int, ...], conditions: tuple
     ends = [*(f"s{k}" for k in range(p)), "met"]
     stores = [f"tl.store(out + program * {p + 1} + {k}, tl.sum({end}, axis=0))" for k, end in enumerate(ends)]
     return Kernel(writer.text(zeros, stores), writer.columns, writer.parameters, list(factors))
-
-
-@functools.lru_cache(maxsize=256)
-def _storing(steps: tuple[Any, ...], results: tuple[int, ...]) -> Kernel:
-    writer = _Writer(steps, results, ())
-    writer.early()
-    writer.body += [f"tl.store(out + {k} * n + row, {writer.name(at)}, mask=ok)" for k, at in enumerate(results)]
-    return Kernel(writer.text([], []), writer.columns, writer.parameters, [])
 
 
 def _without_factors(steps: tuple[Any, ...], at: int) -> tuple[list[int], int]:

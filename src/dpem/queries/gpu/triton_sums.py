@@ -28,7 +28,7 @@ import array_api_compat
 import numpy as np
 
 from dpem.queries.gpu.trace import Formula, formula_of
-from dpem.queries.gpu.triton_codegen import Kernel, parts, storing, summing
+from dpem.queries.gpu.triton_codegen import Kernel, parts, summing
 from dpem.query import Chunk, FloatArray
 
 try:
@@ -84,13 +84,11 @@ def sums_by_rows(query: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
     that does not meet the conditions overflow on the way.
     """
     usual = _Sums.of(formula_of(query, response=y is not None))
-    if usual is None or not _trusted(usual.kernels, usual.formula, query, X, y):
+    if usual is None or not _trusted(usual, query, X, y):
         return None
     if usual.formula.conditions and _key(usual.kernels, X, y) not in _WITH_OTHERS:  # before any row is read
         other = _Sums.of(formula_of(query, response=y is not None, usual=False))
-        _WITH_OTHERS[_key(usual.kernels, X, y)] = other is not None and _trusted(
-            other.kernels, other.formula, query, X, y
-        )
+        _WITH_OTHERS[_key(usual.kernels, X, y)] = other is not None and _trusted(other, query, X, y)
     n = X.shape[0]
     good = torch.zeros(n if usual.formula.conditions else 0, dtype=torch.int8, device=X.device)
     sums, met = usual.of_chunks(query, X, y, good, rows)
@@ -106,30 +104,6 @@ def sums_by_rows(query: Any, X: Any, y: Any, rows: int) -> FloatArray | None:
         own = slice(chunk * rows, chunk * rows + int(lengths[chunk]))
         sums[chunk] = query.sum(Chunk(X[own], None if y is None else y[own]))
     return sums
-
-
-def stored_by_rows(query: Any, X: Any, y: Any, dtype: Any) -> Any:
-    """What a query without conditions, which is summed again and again, makes of every row (results × rows), in a
-    dtype; None where that cannot be written down or compiled.
-    """
-    try:
-        formula = _formula_once(query, y is not None)
-    except TypeError:  # it has no hash
-        formula = formula_of(query, response=y is not None)
-    if formula is None or formula.conditions or not _trusted([storing(formula)], formula, query, X, y):
-        return None
-    return _stored(storing(formula), formula, query, X, y, dtype)
-
-
-@functools.lru_cache(maxsize=64)
-def _formula_once(query: Any, response: bool) -> Formula | None:
-    return formula_of(query, response=response)
-
-
-def _stored(kernel: Kernel, formula: Formula, query: Any, X: Any, y: Any, dtype: Any) -> Any:
-    out = torch.empty((len(formula.results), X.shape[0]), dtype=dtype, device=X.device)
-    _launch(kernel, formula, query, X, y, X, out, THREADS)
-    return out
 
 
 class _Sums(NamedTuple):
@@ -209,14 +183,14 @@ def _key(kernels: list[Kernel], X: Any, y: Any) -> tuple[Any, ...]:
     return (*(kernel.text for kernel in kernels), X.dtype, X.device, None if y is None else y.dtype)
 
 
-def _trusted(kernels: list[Kernel], formula: Formula, query: Any, X: Any, y: Any) -> bool:
-    """Whether kernels compile and make of invented rows what the query itself makes of them."""
-    key = _key(kernels, X, y)
+def _trusted(sums: _Sums, query: Any, X: Any, y: Any) -> bool:
+    """Whether kernels compile and make of simulated rows what the query itself makes of them."""
+    key = _key(sums.kernels, X, y)
     if key not in _TRUSTED:
         rows, response = (torch.as_tensor(part, device=X.device) for part in _invented(512, 1 + max(query.reads)))
         rows, own = rows.to(X.dtype), None if y is None else response.to(y.dtype)
         try:
-            _TRUSTED[key] = _agrees(kernels[0], formula, query, rows, own)
+            _TRUSTED[key] = _agrees(sums, query, rows, own)
             reason = "its sums are not the query's"
         except Exception as error:  # whatever a compiler may lack
             _TRUSTED[key], reason = False, type(error).__name__
@@ -225,17 +199,11 @@ def _trusted(kernels: list[Kernel], formula: Formula, query: Any, X: Any, y: Any
     return _TRUSTED[key]
 
 
-def _agrees(kernel: Kernel, formula: Formula, query: Any, X: Any, y: Any) -> bool:
-    good, every = torch.zeros(len(X), dtype=torch.int8, device=X.device), slice(0, len(X))
-    if not kernel.factors:  # it stores what it makes
-        found = _stored(kernel, formula, query, X, y, X.dtype).cpu().numpy().ravel()
-        expected = _rest(query, X, y, good, every)
-        return bool(np.allclose(found, expected, rtol=1e-10, atol=1e-10, equal_nan=True))
-    sums = _Sums.of(formula)
-    assert sums is not None
+def _agrees(sums: _Sums, query: Any, X: Any, y: Any) -> bool:
+    good = torch.zeros(len(X), dtype=torch.int8, device=X.device)
     (added,), (met,) = sums.of_chunks(query, X, y, good, PROGRAM_ROWS)
-    taken = good == 1 if formula.conditions else torch.ones_like(good, dtype=torch.bool)
-    expected = _rest(query, X, y, ~taken, every) if met else np.zeros_like(added)
+    taken = good == 1 if sums.formula.conditions else torch.ones_like(good, dtype=torch.bool)
+    expected = _rest(query, X, y, ~taken, slice(0, len(X))) if met else np.zeros_like(added)
     allowed = 1e-10 * max(1.0, float(np.max(np.abs(expected))))
     return bool(np.all(np.abs(added - expected) <= allowed) and met == int(taken.sum()))
 
