@@ -35,6 +35,8 @@ class BatchSource(ConvertingSource):
     (7, 3)
     """
 
+    _overwrites = True
+
     def __init__(
         self,
         batches: Iterable[Any],
