@@ -228,19 +228,20 @@ def nearly_a_sum(seed, n=4000):
 
 
 def test_collinear_columns_are_named_and_have_wide_intervals():
+    """97 % of 120 fits name the columns, and .63 of the intervals hold, those of a fit together or none: for 60 fits
+    .23 is nearly four standard deviations. Without the widening none hold.
+    """
     held, warned = [], []
-    for seed in range(12):
+    for seed in range(60):
         x, y = nearly_a_sum(seed)
-        model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(0, 300), y_bounds=(-50, 150), random_state=seed)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model.fit(x, y)
-        warned.append(any("The columns x0, x1, x2 are nearly collinear" in str(each.message) for each in caught))
-        assert warned[-1] == ("Leave one of them out" in model._errors.note)
+        model = fitted(x, y, bounds=(0, 300), y_bounds=(-50, 150), random_state=seed)
+        warned.append("collinear" in {own.code for own in model.diagnostics_})
+        for words in ("The columns x0, x1, x2 are nearly collinear", "Leave one of them out"):
+            assert warned[-1] == (words in model._errors.note)
         low, high = model.conf_int()[1:4].T
         held.append((low <= [-20, -20, 20]) & (high >= [-20, -20, 20]))
-    assert np.mean(warned) > 0.6  # now and then noise lets them be seen
-    assert np.mean(held) > 0.6  # without it, none
+    assert np.mean(warned) > 0.85
+    assert np.mean(held) > 0.4
 
 
 @pytest.mark.filterwarnings("ignore")
