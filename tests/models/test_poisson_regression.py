@@ -155,6 +155,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     ("wrong", "words"),
     [
         ({"y_bounds": (-3, 10)}, "y_bounds must not be negative"),
+        ({"y_bounds": (-5, 5)}, "y_bounds must not be negative"),
         ({"offset": "nowhere"}, "offset must be the name of a numeric column"),
         ({"exposure": "x0"}, "bounds of the exposure 'x0' must be positive"),
         ({"offset": "x0", "exposure": "x1"}, "must not both be given"),

@@ -171,11 +171,12 @@ class Total:
             )
         if self.fits([*charges, new]):
             return
-        fits = {0: "no fit has", 1: "one fit has"}.get(len(charges), f"{len(charges)} fits have")
+        fits = "one fit has" if len(charges) == 1 else f"{len(charges)} fits have"
+        before = f"{fits} spent epsilon={self.spent(charges):.6g}" if charges else "nothing has been spent"
         raise BudgetExceeded(
             f"this fit needs epsilon={new.epsilon:.6g} at delta={new.delta:.3g}, and {this_total} allows one more fit "
-            f"up to epsilon={self.left(charges, self.delta):.6g}: {fits} spent "
-            f"epsilon={self.spent(charges):.6g}. Nothing was computed."
+            f"up to epsilon={self.left(charges, self.delta):.6g}: {before}. "
+            "Nothing was computed."
         )
 
     def explain(self, charges: Sequence[Charge]) -> list[str]:

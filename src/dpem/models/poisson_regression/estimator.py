@@ -22,6 +22,7 @@ from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.models.poisson_regression.dispersion import FindDispersion
 from dpem.queries.histograms import BINS
 from dpem.query import FloatArray
+from dpem.tables.bounds import Pair
 from dpem.tables.schema import Schema
 
 __all__ = ["DPPoissonRegression", "Parameters"]
@@ -124,11 +125,14 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
     ) -> None: ...
 
     def _model(self, schema: Schema) -> PoissonRegression:
-        if schema.y_middle - schema.y_half < 0 and schema.y_middle != 0:
-            low = schema.y_middle - schema.y_half
-            raise ArgumentError("y_bounds", f"must not be negative: counts are at least 0, got {low:g}.")
         family = Poisson(schema.y_middle, schema.y_half)
         return PoissonRegression(schema, family=family, **self._shared(schema))
+
+    def _response_limits(self, y_name: str | None) -> Pair:
+        low, high = super()._response_limits(y_name)
+        if low < 0:
+            raise ArgumentError("y_bounds", f"must not be negative: counts are at least 0, got {low:g}.")
+        return low, high
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         attributes = super()._attributes(theta, schema)
