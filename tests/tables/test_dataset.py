@@ -17,6 +17,7 @@ from dpem.query import Bound
 from dpem.tables import DatasetSource
 from dpem.tables import dataset as dataset_module
 from dpem.tables import frame as frame_module
+from dpem.tables import parquet as parquet_module
 from dpem.tables.entries import number
 
 NAMES = ["a", "b", "c"]
@@ -32,19 +33,6 @@ def rows(source):
     chunks = [(np.array(chunk.X), None if chunk.y is None else np.array(chunk.y)) for chunk in source.chunks()]
     X = np.concatenate([X for X, _ in chunks])
     return (X, np.concatenate([y for _, y in chunks])) if source.has_response else X
-
-
-def read_columns(monkeypatch):
-    """The columns that are read from files from now on."""
-    names_read, tables = set(), dataset_module._File.tables
-
-    def spied(self, names, length):
-        for part in tables(self, names, length):
-            names_read.update(part.column_names)
-            yield part
-
-    monkeypatch.setattr(dataset_module._File, "tables", spied)
-    return names_read
 
 
 @pytest.fixture
@@ -66,19 +54,17 @@ def test_parquet_gives_the_rows_that_were_written(tmp_path, X, dtype, group):
     np.testing.assert_array_equal(rows(source), X)  # and again
 
 
-@pytest.mark.parametrize("size", [1, 240, 10**6])
+@pytest.mark.parametrize(
+    ("small", "largest", "group"), [(0, 240, 24), (240, 480, 24), (10**6, 10**6, 10**9), (0, 1, 1)]
+)
 @pytest.mark.parametrize("parts", [1, 3, 10])
-@pytest.mark.parametrize("kind", ["parquet", "feather"])
-def test_any_cut_and_any_split(tmp_path, monkeypatch, X, size, parts, kind):
-    """Row groups and record batches read together, alone and in several tables."""
-    monkeypatch.setattr(dataset_module, "BATCH_BYTES", size)
+def test_any_stretch_and_any_split(tmp_path, monkeypatch, X, small, largest, group, parts):
+    """Row groups read together, alone and in several stretches; one or all columns at a time."""
+    for name, value in (("SMALL", small), ("LARGEST", largest), ("GROUP", group)):
+        monkeypatch.setattr(parquet_module, name, value)
     X = X[:23]
-    path = tmp_path / f"t.{kind}"
-    if kind == "parquet":
-        pq.write_table(table(X, NAMES), path, row_group_size=7)
-    else:
-        pa.feather.write_feather(table(X, NAMES), path, chunksize=7)
-    batches = DatasetSource(path, target="b").split(parts)
+    pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=7)
+    batches = DatasetSource(tmp_path / "t.parquet", target="b").split(parts)
     for t, batch in enumerate(batches):
         read, y = rows(batch)
         np.testing.assert_array_equal(read, X[t::parts][:, [0, 2]])
@@ -90,10 +76,10 @@ def test_any_cut_and_any_split(tmp_path, monkeypatch, X, size, parts, kind):
 
 def test_chunks_are_bounded_and_the_same_on_every_pass(tmp_path):
     X = np.arange(150_000, dtype=np.float32)[:, None]
-    pq.write_table(table(X), tmp_path / "t.parquet", row_group_size=40_000)
+    pq.write_table(table(X), tmp_path / "t.parquet")
     source = DatasetSource(tmp_path / "t.parquet")
     lengths = [chunk.X.shape[0] for chunk in source.chunks()]
-    assert max(lengths) <= dataset_module.CHUNK_ROWS
+    assert max(lengths) <= parquet_module.CHUNK_ROWS
     assert lengths == [chunk.X.shape[0] for chunk in source.chunks()]
     assert len(lengths) == 3
     np.testing.assert_array_equal(rows(source), X)
@@ -101,10 +87,16 @@ def test_chunks_are_bounded_and_the_same_on_every_pass(tmp_path):
 
 def test_columns_come_in_the_order_wanted_and_no_others_are_read(tmp_path, X, monkeypatch):
     pq.write_table(table(X, NAMES).append_column("text", pa.array(["u"] * len(X))), tmp_path / "t.parquet")
-    columns_read = read_columns(monkeypatch)
+    columns_read = []
+    read = dataset_module._Opened.read
+    monkeypatch.setattr(
+        dataset_module._Opened,
+        "read",
+        lambda self, file, groups, names: columns_read.extend(names) or read(self, file, groups, names),
+    )
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"])
     np.testing.assert_array_equal(rows(source), X[:, [2, 0]])
-    assert columns_read == {"a", "c"}
+    assert columns_read == ["c", "a"]
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
@@ -112,7 +104,14 @@ def test_a_large_table_is_read_as_needed_and_a_small_one_once(tmp_path, X, monke
     monkeypatch.setattr(frame_module, "KEPT", kept)
     pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=100)
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"], target="b")
-    columns_read = read_columns(monkeypatch)
+    columns_read = set()
+    read = dataset_module._Opened.read
+
+    def spied(self, file, groups, names):
+        columns_read.update(names)
+        return read(self, file, groups, names)
+
+    monkeypatch.setattr(dataset_module._Opened, "read", spied)
 
     class Products:
         label, bound, blocked, reads = "products", Bound.symmetric(linf=9.0), False, np.array([1])

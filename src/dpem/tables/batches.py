@@ -35,8 +35,6 @@ class BatchSource(ConvertingSource):
     (7, 3)
     """
 
-    _overwrites = True
-
     def __init__(
         self,
         batches: Iterable[Any],

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS
+from dpem.tables.base import CHUNK_ROWS, Every
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
+from dpem.tables.entries import number
 from dpem.tables.frame import ConvertingSource
+from dpem.tables.parquet import Stretch, cut_rows, read_stretches
 
 #: Formats by how a file's name ends.
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
-#: Bytes of rows that are converted at a time.
-BATCH_BYTES = 384 << 20
+#: Bytes of a batch from a file that is not Parquet.
+BATCH_BYTES = 64 << 20
 
 
 class DatasetSource(ConvertingSource):
@@ -39,7 +44,6 @@ class DatasetSource(ConvertingSource):
     read in float64 and cannot be split into batches.
 
     >>> import tempfile
-    >>> import pyarrow.parquet as pq
     >>> path = Path(tempfile.mkdtemp()) / "visits.parquet"
     >>> pq.write_table(pa.table({"age": [31, 44, 60], "dose": [0.5, None, 2.0], "cost": [1.0, 2.0, 3.0]}), path)
     >>> source = DatasetSource(path, columns=["age", "dose"], target="cost")
@@ -90,43 +94,45 @@ class DatasetSource(ConvertingSource):
             file.check_unchanged()
 
     def _converted(self) -> Iterator[Chunk]:
-        selection, begin = self._selection, 0
-        names = [
-            n for j, n in enumerate(selection.names) if self._reads is None or j in (*self._reads, self.n_features)
-        ]
-        length = max(1, min(CHUNK_ROWS, BATCH_BYTES // selection.row_bytes))
+        begin, plan, opened = 0, [], _Opened()
         for file in self._files:
-            for table in file.tables(names, length):
-                chunk = rows_of(table.column, selection, self._every.within(begin), self._reads)
-                begin += table.num_rows
-                if chunk.X.shape[0]:
-                    yield chunk
+            if file.is_parquet:
+                plan += file.stretches(begin, opened)
+            else:
+                yield from file.batches(begin, self._every)
+            begin += file.n_rows
+        names = self._selection.names
+        needed = [name for j, name in enumerate(names) if self._reads is None or j in (*self._reads, self.n_features)]
+        yield from read_stretches(plan, self._selection, self._every, needed)
 
     def people(self) -> Iterator[Any]:
-        """Whose row each is, in the order of the rows."""
+        """Whose row each is, batch by batch in the order of the rows."""
         self._check_unchanged()
         for file in self._files:
-            for table in file.tables([self._selection.person or ""], CHUNK_ROWS):
-                yield table.column(0)
+            yield from file.column(self._selection.person or "")
 
 
 class _File:
     """One file of a table (Arrow's fragment), with what is expected of it on every pass."""
 
     def __init__(self, fragment: ds.Fragment, selection: Selection) -> None:
-        self.fragment = fragment
+        self.fragment, self._selection = fragment, selection
         self.name = without_values(str(getattr(fragment, "path", "the dataset")))
         self.is_parquet = isinstance(fragment, ds.ParquetFileFragment)
-        self._folders = ds.get_partition_keys(fragment.partition_expression)
+        keys = ds.get_partition_keys(fragment.partition_expression)
+        self._constant = {}
+        for name in keys.keys() & set(selection.names):
+            levels = selection.levels.get(name)
+            self._constant[name] = number(keys[name]) if levels is None else levels.value(keys[name])
         with one_sentence(self.name):
             stored = fragment.physical_schema
-            groups = [group.num_rows for group in fragment.row_groups] if self.is_parquet else [fragment.count_rows()]
-            if min(groups, default=0) < 0:
+            self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
+            if any(rows < 0 for _, rows in self.row_groups):
                 raise OSError("a row group of negative length")
-            self.n_rows = sum(groups)
+            self.n_rows = sum(rows for _, rows in self.row_groups) if self.is_parquet else fragment.count_rows()
             self._stamp = self._stamp_now()
         for name in selection.read:
-            if name not in self._folders and stored.get_field_index(name) < 0:
+            if name not in keys and stored.get_field_index(name) < 0:
                 raise ValueError(f"{self.name} lacks the column {name!r} that the table's first file has.")
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
@@ -152,48 +158,58 @@ class _File:
         if stamp != self._stamp:
             raise OSError(f"{self.name} has changed or vanished since it was opened.")
 
-    def tables(self, names: Sequence[str], length: int) -> Iterator[pa.Table]:
-        """Some of the columns, ``length`` rows at a time, however they are cut in the file."""
-        stored, rows = [name for name in names if name not in self._folders], 0
-        pages = ds.ParquetFragmentScanOptions(
-            use_buffered_stream=True, pre_buffer=False, page_checksum_verification=True
-        )
+    def stretches(self, begin: int, opened: _Opened) -> list[Stretch]:
+        plan = []
+        for places, skip, rows in cut_rows([rows for _, rows in self.row_groups], self._selection.row_bytes):
+            groups = tuple(self.row_groups[place][0] for place in places)
+            decoded = sum(self.row_groups[place][1] for place in places)
+            plan.append(Stretch(partial(opened.read, self), groups, skip, rows, decoded, begin, self._constant))
+            begin += rows
+        return plan
+
+    def column(self, name: str) -> Iterator[Any]:
+        """One column as it is stored, or as the folder's name gives it."""
+        keys = ds.get_partition_keys(self.fragment.partition_expression)
         with one_sentence(self.name):
+            if name in keys:
+                yield np.full(self.n_rows, keys[name], dtype=object)
+                return
+            scanner = self.fragment.scanner(columns=[name], batch_readahead=1, fragment_readahead=1)
+            for batch in scanner.to_batches():
+                yield batch.column(0)
+
+    def batches(self, begin: int, every: Every) -> Iterator[Chunk]:
+        """The rows of a file that is not Parquet, batch by batch as they are stored."""
+        rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
+        names = list(self._selection.names)
+        with one_sentence(self.name):
+            in_memory = getattr(self.fragment, "path", None) is None  # then there is nothing to decode
             scanner = self.fragment.scanner(
-                columns=stored,
-                batch_size=length,
-                batch_readahead=1,
-                fragment_readahead=1,
-                use_threads=getattr(self.fragment, "path", None) is not None,  # in memory there is nothing to decode
-                fragment_scan_options=pages if self.is_parquet else None,
+                columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
             )
-            for table in _of_length(scanner.to_batches(), length):
-                rows += table.num_rows
-                for name in names:
-                    if name in self._folders:
-                        table = table.append_column(name, _repeated(self._folders[name], table.num_rows))
-                yield table
-            if rows != self.n_rows:
-                raise OSError("another number of rows than its metadata says")
+            for batch in scanner.to_batches():
+                chunk = rows_of(batch.column, self._selection, every.within(begin))
+                begin += batch.num_rows
+                if chunk.X.shape[0]:
+                    yield chunk
 
 
-def _of_length(batches: Iterable[pa.RecordBatch], length: int) -> Iterator[pa.Table]:
-    """Tables of ``length`` rows, the last one shorter. Where Arrow cuts batches may depend on how long texts are."""
-    pieces, missing = list[pa.RecordBatch](), length
-    for batch in batches:
-        while batch.num_rows:
-            pieces.append(batch.slice(0, missing))
-            batch, missing = batch.slice(pieces[-1].num_rows), missing - pieces[-1].num_rows
-            if not missing:
-                yield pa.Table.from_batches(pieces)
-                pieces, missing = [], length
-    if pieces:
-        yield pa.Table.from_batches(pieces)
+class _Opened:
+    """The Parquet file that is being read: one at a time, closed when the next one is needed."""
 
+    def __init__(self) -> None:
+        self._file: _File | None = None
 
-def _repeated(value: Any, rows: int) -> pa.Array:
-    """The column that a folder's name stands for."""
-    return pa.nulls(rows) if value is None else pa.repeat(value, rows)
+    def read(self, file: _File, row_groups: tuple[int, ...], names: list[str]) -> pa.Table:
+        with one_sentence(file.name):
+            if file is not self._file:
+                self._stream = file.fragment.open()
+                self._parquet = pq.ParquetFile(self._stream, pre_buffer=False, page_checksum_verification=True)
+                self._file = file
+            table = self._parquet.read_row_groups(list(row_groups), columns=names)
+            if names and len(table) != sum(rows for group, rows in file.row_groups if group in row_groups):
+                raise OSError("another number of rows than the footer says")
+            return table
 
 
 @contextmanager

@@ -88,7 +88,7 @@ class ConvertingSource(StridedSource):
     _reads: frozenset[int] | None = None
     _kept: tuple[Chunk, ...] = ()
     #: Whether a chunk is overwritten when the next one is read.
-    _overwrites: ClassVar[bool] = False
+    _overwrites: ClassVar[bool] = True
 
     def _select(self, selection: Selection) -> None:
         self._selection, self.dtype = selection, selection.dtype
@@ -157,6 +157,7 @@ class FrameSource(ConvertingSource):
     """
 
     order_may_depend_on_values = False
+    _overwrites = False
 
     def __init__(self, frame: Frame, selection: Selection, y: FloatArray | None = None) -> None:
         self._frame, self._y = frame, y
