@@ -11,9 +11,10 @@ import dpem
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, in_memory, overspent
 from dpem.audit.tape import record
+from dpem.fitting.selection import MeanResidual, ThresholdScores
 from dpem.models._glm.families import Bernoulli, Poisson
 from dpem.models._glm.queries import Predictor
-from dpem.models._glm.selection import MeanResidual, ResidualThresholds
+from dpem.models._glm.selection import FamilyResiduals
 from dpem.report import render
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
@@ -85,15 +86,15 @@ def test_an_exposure_is_always_among_the_columns(tmp_path):
 @pytest.mark.parametrize("family", [Bernoulli(), Poisson(30.0, 30.0)])
 def test_the_sensitivity_of_choices_is_reached_and_never_exceeded(family):
     schema = Schema.of(["a", "b", "c"], dict.fromkeys("abc", (-1.0, 1.0)), {})
-    known = {"family": family, "predictor": Predictor(np.array([0.3, 1.5])), "chosen": np.array([1])}
+    source = FamilyResiduals(family, Predictor(np.array([0.3, 1.5])), np.array([1]))
     rng = np.random.default_rng(2)
     rows = np.vstack([rng.uniform(-1, 1, (40, 3)), np.ones(3), -np.ones(3), [np.nan, 0, 0], [0, np.nan, 0]])
     pairs = [(row[None], np.array([u])) for row in rows for u in (-1 / 3, 1 / 3, 1.0, -1.0, np.nan)]
-    mean = MeanResidual(schema, **known)
+    mean = MeanResidual(schema, source)
     each = np.array([mean.contributions(numpy_api, *pair) for pair in pairs])
     worst = max(np.linalg.norm(each - one, axis=1).max() for one in each)
     assert 1.5 < worst <= mean.bound.l2
-    scores = ResidualThresholds(schema, **known, mean=0.4, without=np.array([1]))
+    scores = ThresholdScores(schema, source, mean=0.4, without=np.array([1]))
     folded = np.array([scores.contributions(numpy_api, *pair) for pair in pairs])
     others = np.array([scores.folded(one) for one in folded])
     assert others.shape == (len(pairs), 2)

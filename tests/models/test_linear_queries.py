@@ -7,6 +7,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
+from dpem.fitting.selection import MeanResidual, ThresholdScores
 from dpem.models.linear_regression.clipping import ROW_EDGES, SCORE_EDGES, normal_lengths, optimal_clip
 from dpem.models.linear_regression.columns import ColumnHistograms, column_coding, numeric_columns
 from dpem.models.linear_regression.fit_check import Explained
@@ -15,7 +16,7 @@ from dpem.models.linear_regression.moments import JointMoments
 from dpem.models.linear_regression.rows import Frame
 from dpem.models.linear_regression.sandwich import ScoreVariance
 from dpem.models.linear_regression.scores import Residuals, Score
-from dpem.models.linear_regression.selection import Balance, Thresholds
+from dpem.models.linear_regression.selection import Signs
 from dpem.queries.histograms import BINS
 from dpem.tables.schema import Schema
 
@@ -160,13 +161,13 @@ def test_no_row_moves_a_score_further_than_stated(name):
     """In the middle of a table as at its edge: the scores are suprema, so single rows hardly count."""
     rng = np.random.default_rng(8)
     pool = hostile(rng)
-    question = Thresholds(schema(), **SIDES[name], balance=0.3)
-    balance = Balance(schema(), **SIDES[name])
+    question = ThresholdScores(schema(), Signs(**SIDES[name]), mean=0.3)
+    balance = MeanResidual(schema(), Signs(**SIDES[name]))
     with np.errstate(all="ignore"):
         counts = np.array([question.block(xp, row[None, :3], row[3:]) for row in pool])
         signs = np.array([balance.block(xp, row[None, :3], row[3:]) for row in pool])
     assert np.max(np.abs(counts)) == 0.5
-    assert np.ptp(signs) == balance.bound.l2
+    assert np.max(np.linalg.norm(signs[:, None] - signs, axis=2)) == pytest.approx(balance.bound.l2)
     moved = 0.0
     for _ in range(200):
         rest = counts[rng.integers(len(pool), size=rng.integers(1, 8))].sum(axis=0)

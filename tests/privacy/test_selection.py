@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from dpem.fitting.selection import SIDE_BINS, ThresholdScores
+from dpem.fitting.selection import SIDE_BINS, ScaledResiduals, ThresholdScores
 from dpem.privacy import Account, Curator, mechanisms
 from dpem.privacy.accounting import Price
 from dpem.privacy.noise import PrivateNoise, SeededNoise
@@ -134,9 +134,9 @@ def test_all_coordinates_can_be_selected_and_none_twice(noise):
 def test_the_rounding_of_a_fold_is_paid_for_however_long_the_table():
     """One of 10¹² rows moves a mean by 10⁻¹², and sums over 64 bins err by up to 10⁻¹⁴ however many rows there are."""
 
-    class Residuals(ThresholdScores):
-        def residuals(self, xp, x, y):
-            return y
+    class Responses(ScaledResiduals):
+        def scaled(self, xp, x, y):
+            return y, xp.ones_like(y)
 
     class Long(ArraySource):
         n_rows = 10**12
@@ -144,7 +144,8 @@ def test_the_rounding_of_a_fold_is_paid_for_however_long_the_table():
         def total(self, query):
             return query.sum(Chunk(np.zeros((8, 2)), np.zeros(8)))
 
-    query = Residuals(Schema.of(["a", "b"], dict.fromkeys("ab", (-1.0, 1.0)), {}, y_bounds=(-1.0, 1.0)))
+    schema = Schema.of(["a", "b"], dict.fromkeys("ab", (-1.0, 1.0)), {}, y_bounds=(-1.0, 1.0))
+    query = ThresholdScores(schema, Responses())
     account = Account(1.0, 1e-6)
     Curator(Long(np.zeros((8, 2)), np.zeros(8)), account, SeededNoise(0)).select(query, 1, 0.01)
     (release,) = account.releases

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpem.audit.neighbours import Table
+from dpem.fitting.selection import ThresholdScores
 from dpem.fitting.surrogate import ScoreQuery
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
@@ -25,7 +26,7 @@ from dpem.models.linear_regression.reference import FilledMoments
 from dpem.models.linear_regression.rows import Frame
 from dpem.models.linear_regression.sandwich import ScoreVariance
 from dpem.models.linear_regression.scores import Residuals, Score
-from dpem.models.linear_regression.selection import Thresholds
+from dpem.models.linear_regression.selection import Signs
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as LineFrame
 from dpem.models.mixture_regression.queries import ComponentScores
@@ -173,7 +174,7 @@ QUERIES = {
     "spreads": (Spreads(SCHEMA, np.zeros(D)), False, True),
     "second moments": (SecondMoments(SCHEMA, np.zeros(D), np.full(D, 0.2), 2.0), False, True),
     "pairs of sides": (PairedSides(SCHEMA, np.zeros(D)), False, True),
-    "sides": (Thresholds(SCHEMA), True, True),
+    "sides": (ThresholdScores(SCHEMA, Signs()), True, True),
     "symmetric mixture": (SymmetricMixture(0.5).on_support(BETA, np.arange(D), 1.0), False, True),
     "symmetric moments": (SymmetricMixture(0.5).moments(np.arange(D), 1.0, 1.0), False, True),
     "symmetric regressions": (SymmetricRegression(0.5).on_support(BETA, np.arange(D), 1.0), True, True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -182,6 +183,18 @@ def rounded(bound: Bound, terms: int) -> Bound:
     """The bound widened by what float64 can add to a contribution of that many terms: ``1 + (terms + 16)·2⁻⁵²``."""
     wider = 1.0 + (terms + 16) * float(np.finfo(np.float64).eps)
     return Bound(bound.linf * wider, bound.l2 * wider, bound.size_linf * wider, bound.size_l2 * wider)
+
+
+def gram_bound(radius: float, terms: int) -> Bound:
+    """The bound of Σ vvᵀ, packed, over rows v of so many terms and at most ``radius`` long; some may add nothing.
+
+    *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
+    which the packing keeps; a row that adds nothing is b = 0. The products are rounded by one part in 2⁵³ each, and the
+    bound is wider by more than that. ∎
+    """
+    square = radius**2
+    change = math.sqrt(2.0) * square
+    return rounded(Bound(linf=change, l2=change, size_linf=square, size_l2=square), 4 * terms + 16)
 
 
 def packed(xp: Namespace, matrix: Array) -> Array:

@@ -8,17 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dpem.queries.histograms import BINS
+from dpem.queries.histograms import BINS, EDGES, MIDDLES, occupied_bins
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
-EDGES = np.arange(BINS + 1) / (BINS / 2) - 1
-MIDDLES = (EDGES[1:] + EDGES[:-1]) / 2
-#: A bin outside the main run counts if its share exceeds so many standard deviations of the noise: of 32 empty bins
-#: less than one in a hundred histograms has such a one.
-SINGLE = 3.5
-#: Inside the run, bins count with what exceeds so many standard deviations when the run is chosen.
-INSIDE = 1.0
 #: Columns are at a bound if more than this is in the last bin, or in the first; not if nearly all values are in these
 #: two, with so many in each.
 LAST, FIRST, BOTH, EACH = 0.5, 0.95, 0.9, 0.02
@@ -105,25 +98,13 @@ def marginals(shares: FloatArray, noise: float, schema: Schema) -> Marginals:
 
 
 def denoised(shares: FloatArray, noise: float) -> FloatArray:
-    """Shares with the noise of empty bins left out: the run of bins that holds most beyond the noise, and single bins
-    that clearly are not empty.
-
-    A cumulative sum over all bins would wander where most are empty, and far quantiles with it.
+    """The shares of bins that are probably not empty, which add up to 1.
 
     >>> shares = np.full(BINS, 0.004); shares[[10, 11, 12]] = 0.3, 0.5, 0.2
     >>> denoised(shares, 0.005).round(1)[[9, 10, 11, 12, 13]].tolist()
     [0.0, 0.3, 0.5, 0.2, 0.0]
     """
-    beyond = shares - INSIDE * noise
-    total, best, first, start, end = 0.0, -np.inf, 0, 0, 0
-    for j, share in enumerate(beyond):
-        if total <= 0:
-            total, first = 0.0, j
-        total += share
-        if total > best:
-            best, start, end = total, first, j + 1
-    keep = (np.arange(BINS) >= start) & (np.arange(BINS) < end) | (shares > SINGLE * noise)
-    out = np.where(keep, np.maximum(shares, 0.0), 0.0)
+    out = np.maximum(occupied_bins(shares, noise), 0.0)
     return np.asarray(out / out.sum()) if out.sum() > 0 else np.full(BINS, 1 / BINS)
 
 

@@ -18,6 +18,7 @@ from dpem.models._glm.families import Family
 from dpem.models._glm.implied_terms import ImpliedTerms
 from dpem.models._glm.posterior import PRIOR_INTERCEPT, Posterior, placed
 from dpem.models._glm.queries import Predictor, complete
+from dpem.models._glm.selection import FamilyResiduals
 from dpem.models._glm.steps import GlmState
 from dpem.query import Array, FloatArray, Namespace
 
@@ -145,6 +146,13 @@ class GeneralisedLinearModel(Model):
     def middle_offset(self) -> float:
         """The offset in the middle of its bounds."""
         return self.mean_offset(np.zeros((1, self.schema.width + 1)))
+
+    def residuals(self, state: GlmState) -> FamilyResiduals:
+        """Residuals from the fit on the columns chosen so far."""
+        assert state.chosen is not None
+        model = self.on(state.chosen)
+        predictor = model.predictor(placed(state.coef, model.free, model.offset))
+        return FamilyResiduals(state.family, predictor, state.chosen)
 
     @abstractmethod
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:

@@ -22,11 +22,12 @@ from dpem.fitting.check import CHECK_SHARE, Check
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
 from dpem.fitting.rehearsal import generator
+from dpem.fitting.selection import ChooseColumns
 from dpem.fitting.step import Step, prices
 from dpem.models._glm.diagnostics import Calibrate, intervals
 from dpem.models._glm.posterior import PRIOR_INTERCEPT, PRIOR_SLOPES, Prior, ReleasedScore, best_clip, combined
 from dpem.models._glm.queries import Score
-from dpem.models._glm.selection import ChooseColumns, KeepBest, counts, missed
+from dpem.models._glm.selection import KeepBest, counts, missed
 from dpem.models._glm.steps import FindInformation, FindMarginals, FindMoments, TakeStep
 from dpem.models._glm.surrogate import Surrogate, whitening
 

@@ -8,7 +8,6 @@ logarithm is added.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
@@ -16,7 +15,17 @@ import numpy as np
 
 from dpem.models._glm.families import LARGEST_PREDICTOR, Family
 from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, squares, sum_in_ball, weighted, zero_nonfinite
+from dpem.queries.narrow import (
+    NarrowQuery,
+    gram_bound,
+    into_ball,
+    packed,
+    rounded,
+    squares,
+    sum_in_ball,
+    weighted,
+    zero_nonfinite,
+)
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
@@ -73,11 +82,8 @@ class RowQuery(NarrowQuery):
 
 @dataclass(frozen=True)
 class SecondMoments(NarrowQuery):
-    """Σ vvᵀ, packed, over complete rows, with vectors v that are scaled into a ball.
-
-    *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
-    which the packing keeps; an incomplete row is b = 0. The products are rounded by one part in 2⁵³ each, and the bound
-    is wider by more than that. ∎
+    """Σ vvᵀ, packed, over complete rows, with vectors v that are scaled into a ball
+    (:func:`~dpem.queries.narrow.gram_bound`).
     """
 
     family: Family = field(repr=False)
@@ -99,9 +105,7 @@ class SecondMoments(NarrowQuery):
 
     @property
     def bound(self) -> Bound:
-        square = self.radius**2
-        whole = math.sqrt(2.0) * square
-        return rounded(Bound(linf=whole, l2=whole, size_linf=square, size_l2=square), 4 * self.width + 20)
+        return gram_bound(self.radius, self.width + 1)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, _, weight = complete(xp, self.family, x, y, shares, self.rare)

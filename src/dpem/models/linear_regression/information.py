@@ -19,12 +19,12 @@ import numpy as np
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import ROW_EDGES, Lengths, optimal_clip, optimal_radius, row_lengths
 from dpem.models.linear_regression.posterior import Gaussian, NoisyMatrix, eigenvalues_from
-from dpem.models.linear_regression.rows import RowQuery, Rows, gram_bound
+from dpem.models.linear_regression.rows import RowQuery, Rows
 from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows
-from dpem.queries.narrow import into_ball, packed, unpacked, weighted, zero_nonfinite
+from dpem.queries.narrow import gram_bound, into_ball, packed, unpacked, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
@@ -32,7 +32,7 @@ from dpem.tables.schema import Schema
 @dataclass(frozen=True)
 class Information(RowQuery):
     """Σ (σ²/v)·aaᵀ over rows with a response, (σ/√v)·a scaled into a ball: the curvature of the score below
-    (:func:`gram_bound`).
+    (:func:`~dpem.queries.narrow.gram_bound`).
     """
 
     radius: float

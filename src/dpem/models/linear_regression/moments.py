@@ -17,19 +17,19 @@ from dpem.models.linear_regression.posterior import (
     product_covariance,
     shrunk_correlations,
 )
-from dpem.models.linear_regression.rows import ROUNDING, Frame, gram_bound, row_mask, standardized
+from dpem.models.linear_regression.rows import ROUNDING, Frame, row_mask, standardized
 from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows
-from dpem.queries.narrow import NarrowQuery, into_ball, packed, unpacked, weighted, zero_nonfinite
+from dpem.queries.narrow import NarrowQuery, gram_bound, into_ball, packed, unpacked, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
 
 @dataclass(frozen=True)
 class JointMoments(NarrowQuery):
     """Σ vvᵀ with v = (1, z of every column, z of the response), missing values as 0, scaled into a ball
-    (:func:`gram_bound`).
+    (:func:`~dpem.queries.narrow.gram_bound`).
 
     Rows without a response add nothing: their columns may be distributed otherwise than those of the others.
     """

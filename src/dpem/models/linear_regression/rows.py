@@ -17,8 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dpem.queries.block_loop import product
-from dpem.queries.narrow import NarrowQuery, rounded, squares
-from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.queries.narrow import NarrowQuery, squares
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 #: Eigenvalues that are no more than rounding.
@@ -180,17 +180,6 @@ def expected_rows(xp: Namespace, z: Array, precision: FloatArray, direction: Flo
     length, n = _batch(z), z.shape[0]
     parts = [imputed(xp, z[i : min(i + length, n), :], precision, direction) for i in range(0, n, length)]
     return xp.concat([part[0] for part in parts], axis=0), xp.concat([part[1] for part in parts], axis=0)
-
-
-def gram_bound(radius: float, terms: int) -> Bound:
-    """The bound of Σ vvᵀ, packed, over rows of length at most ``radius``.
-
-    *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
-    which the packing keeps. The products are rounded by one part in 2⁵³ each; the bound is wider by more than that. ∎
-    """
-    square = radius**2
-    change = math.sqrt(2.0) * square
-    return rounded(Bound(linf=change, l2=change, size_linf=square, size_l2=square), 4 * terms + 16)
 
 
 class Complete(NamedTuple):

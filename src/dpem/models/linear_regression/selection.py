@@ -15,39 +15,39 @@ from numpy.typing import NDArray
 
 from dpem.fitting.check import CHECK_SHARE
 from dpem.fitting.model import PredictedFit, Sizes
-from dpem.fitting.selection import KeepColumns, ThresholdScores, best_columns, chosen_after
+from dpem.fitting.selection import (
+    ChooseColumns,
+    KeepColumns,
+    ScaledResiduals,
+    best_columns,
+    miss_probability,
+    round_sizes,
+)
 from dpem.fitting.step import Step, prices
 from dpem.models.linear_regression.columns import numeric_columns
 from dpem.models.linear_regression.model import LinearRegression, reference_steps, score_steps
 from dpem.models.linear_regression.moments import FindColumns, FindMoments
-from dpem.models.linear_regression.planning import (
-    Division,
-    expected_loss,
-    moment_radius,
-    predicted_fit,
-)
+from dpem.models.linear_regression.planning import Division, expected_loss, moment_radius, predicted_fit
 from dpem.models.linear_regression.reference import MaximumLikelihood
 from dpem.models.linear_regression.rows import Frame, expected_rows, standardized
 from dpem.models.linear_regression.state import LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, Places
-from dpem.queries.narrow import NarrowQuery
-from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
 
 @dataclass(frozen=True)
-class Sided(NarrowQuery):
-    """A question about the sign of residuals: from ``middle``, or from the fit ``theta`` on ``chosen`` in a frame."""
+class Signs(ScaledResiduals):
+    """The signs of residuals: from ``middle``, or from the fit ``theta`` on ``chosen`` in a frame."""
 
     middle: float = 0.0
     chosen: NDArray[np.intp] | None = field(default=None, repr=False)
     frame: Frame | None = field(default=None, repr=False)
     theta: FloatArray | None = field(default=None, repr=False)
 
-    def sides(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
-        """1 for each row above, and for each row below, else 0; rows without a response are neither."""
+    def scaled(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
         centre = xp.full_like(y, self.middle)
         if self.chosen is not None and self.frame is not None and self.theta is not None:
             frame = self.frame
@@ -56,39 +56,8 @@ class Sided(NarrowQuery):
             full, _ = expected_rows(xp, z, frame.precision, np.zeros(frame.width))
             predictor = float(self.theta[0]) + xp.matmul(full, like(xp, frame.slopes(self.theta), x))
             centre = frame.y_centre + frame.y_spread * predictor
-        above = xp.astype(y >= centre, xp.float64)
-        return above, xp.astype(y < centre, xp.float64)
-
-
-@dataclass(frozen=True)
-class Balance(Sided):
-    """Rows above less rows below.
-
-    *Lemma.* Sensitivity 2. *Proof.* A row adds 1, −1 or 0. ∎
-    """
-
-    @property
-    def label(self) -> str:
-        return "rows above and below what is expected"
-
-    @property
-    def bound(self) -> Bound:
-        return Bound(linf=2.0, l2=2.0, size_linf=1.0, size_l2=1.0)
-
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        above, below = self.sides(xp, x, y)
-        return xp.reshape(xp.sum(above - below), (1,))
-
-
-@dataclass(frozen=True)
-class Thresholds(Sided, ThresholdScores):
-    """Scores of columns for the residual r = (sign − balance)/(1 + |balance|), which lies in [−1, 1]."""
-
-    balance: float = 0.0
-
-    def residuals(self, xp: Namespace, x: Array, y: Array) -> Array:
-        above, below = self.sides(xp, x, y)
-        return ((1 - self.balance) * above - (1 + self.balance) * below) / (1 + abs(self.balance))
+        above, below = (xp.astype(side, xp.float64) for side in (y >= centre, y < centre))
+        return above - below, above + below
 
 
 @dataclass(frozen=True)
@@ -104,27 +73,6 @@ class FindMiddle(Step):
         shares = curator.measure(query, self.rho).reshape(1, BINS + 1)
         indicator = np.array([model.schema.y_middle == model.schema.y_half == 0.5])
         return replace(state, columns=numeric_columns(shares, noise, indicator))
-
-
-@dataclass(frozen=True)
-class ChooseColumns(Step):
-    """The columns that best separate rows above and below the middle, or the fit on the columns chosen so far."""
-
-    columns: int = 1
-    passes = 2
-
-    def describe(self) -> str:
-        return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
-
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        now = state.current_fit
-        fit = {} if now is None else {"chosen": state.chosen, "frame": now.frame, "theta": now.posterior.mean}
-        where = {"schema": model.schema, "middle": float(state.known_columns.centre[-1]), **fit}
-        share = 1.0 if math.isinf(self.rho) else TUNING.balance_share
-        balance = float(np.clip(curator.measure(Balance(**where), share * self.rho)[0], -0.9, 0.9))
-        query = Thresholds(**where, balance=balance, without=state.chosen)
-        rho = self.rho if math.isinf(self.rho) else (1 - TUNING.balance_share) * self.rho
-        return replace(state, chosen=chosen_after(curator, query, self.columns, rho, state.chosen, model.schema.width))
 
 
 class Round(NamedTuple):
@@ -157,8 +105,7 @@ def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / each_takes
     k = max(1, min(sparsity, d, math.floor(min(most, sizes.n / 3))))
     over = min(math.ceil(TUNING.over * k), d)
-    each = math.ceil(over / TUNING.rounds)
-    counts = [min(each, over - first) for first in range(0, over, each)]
+    counts = round_sizes(over, TUNING.rounds)
     check = CHECK_SHARE / (1 - CHECK_SHARE) if sizes.check else 0.0
     middle, choice, *narrow = prices(rho, (*TUNING.wide, check))
     own = Division(over, *narrow)
@@ -167,23 +114,9 @@ def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     return WideDivision(middle, tuple(rounds), own, k)
 
 
-def miss_probability(sizes: Sizes, d: int, division: WideDivision) -> float:
-    """The chance that a column is missed that explains its equal part of what is expected to be explained: that the
-    largest noise of d columns exceeds its score, of which both are known.
-    """
-    rho = math.fsum(part.choice for part in division.rounds)
-    scale = sizes.rows_per_person * math.sqrt(division.narrow.p / (2 * rho)) / sizes.n
-    signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / division.kept)) / math.pi
-    return 1 / (1 + math.exp(min(signal / scale, 700.0)) / d)
-
-
 @dataclass(frozen=True)
 class SparseLinearRegression(LinearRegression):
-    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known.
-
-    Where columns are correlated a neighbour is often chosen before the column that matters, and that one after it. Once
-    both are fitted their slopes show which matters, so a few more columns are chosen and fitted than are kept.
-    """
+    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known."""
 
     sparsity: int = 1
     gaussian: ClassVar[bool] = False
@@ -191,6 +124,13 @@ class SparseLinearRegression(LinearRegression):
 
     def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
         return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
+
+    def residuals(self, state: LinearState) -> Signs:
+        """Residuals from the middle of the response, or from the fit on the columns chosen so far."""
+        fit = state.current_fit
+        if fit is None:
+            return Signs(float(state.known_columns.centre[-1]))
+        return Signs(chosen=state.chosen, frame=fit.frame, theta=fit.posterior.mean)
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         division = wide_division(sizes, self.sparsity, self.schema.width)
@@ -208,7 +148,10 @@ class SparseLinearRegression(LinearRegression):
         division = wide_division(sizes, self.sparsity, self.schema.width)
         if math.isinf(sizes.rho):
             return PredictedFit()
-        chance = miss_probability(sizes, self.schema.width, division)
+        # of a column that explains its equal part of what all are expected to explain, beside the sign of a residual
+        signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / division.kept)) / math.pi
+        price = math.fsum(part.choice for part in division.rounds)
+        chance = miss_probability(signal, price, division.narrow.p, sizes, self.schema.width)
         most = min(self.sparsity, self.schema.width)
         fewer = f"{division.kept} of the {most} columns can be chosen at this price." if division.kept < most else ""
         lost = expected_loss(sizes, division.narrow._replace(p=division.kept))

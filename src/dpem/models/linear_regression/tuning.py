@@ -12,8 +12,6 @@ class Tuning:
     """
 
     # --- columns (studies.linear_regression_tables, simulated histograms) -------------------------------------------
-    #: Standard deviations of noise beyond which a bin is not empty: noise alone passes it in 0.5 % of 32 bins.
-    occupied: float = 3.6
     #: Share of rows with a value below which a column is left out.
     rarely_seen: float = 0.05
     #: Share in the two fullest adjacent bins above which bounds are called too wide.
@@ -132,9 +130,8 @@ class Tuning:
     #: Columns are chosen in so many rounds at most, and so many times as many as are kept.
     rounds: int = 5
     over: float = 1.3
-    #: Choosing a column takes this many rows for each unit of 1/√(2ρ), and such a part of the price for the balance.
+    #: Choosing a column takes this many rows for each unit of 1/√(2ρ).
     rows_per_column: float = 65.0
-    balance_share: float = 0.07
 
     # --- prediction (studies.calibration.sweep) ---------------------------------------------------------------------
     #: Nine of ten public tables lost at most so many times the median of R² that the plan predicts.
