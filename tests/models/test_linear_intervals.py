@@ -289,3 +289,20 @@ def test_a_column_that_is_often_missing_is_named():
         found = [own for own in model.diagnostics_ if own.code == "often-missing"]
         assert [own.code for own in found] == codes
         assert all(own.columns == ("x0",) for own in found)
+
+
+def test_a_response_that_is_often_or_always_missing_is_named():
+    """Of texts that spell no number, nothing else is said: at n = 5,000 columns without a gap were called missing."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((5_000, 2))
+    y = x.sum(axis=1) + rng.standard_normal(5_000)
+    for share, codes in ((0.0, []), (0.1, []), (0.5, ["often-missing"]), (1.0, ["missing"])):
+        seen = np.where(rng.random(5_000) < share, np.nan, y)
+        model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(-5, 5), y_bounds=(-10, 10)).fit(x, seen)
+        found = [own for own in model.diagnostics_ if "missing" in own.code]
+        assert [(own.code, own.columns) for own in found] == [(code, ()) for code in codes]
+        assert all("the response y" in own.message for own in found)
+
+
+def test_a_price_that_loses_nothing_has_a_plan():
+    assert DPLinearRegression(epsilon=1e12, delta=1e-6).plan(1000, 2).prediction.median < 1e-9

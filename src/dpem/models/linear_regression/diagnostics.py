@@ -41,6 +41,10 @@ def name_list(names: Sequence[str]) -> str:
 
 def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagnostic]:
     """All of them; ``schema`` is that of the columns in use, ``response`` the response's name."""
+    if theta.present.value < max(TUNING.rarely_seen, 3 * theta.present.error):
+        message = f"Nearly all values of the response {response} are missing or no numbers: the fit is noise."
+        advice = "Check how its entries are written (decimal commas, units, texts)."
+        return [Diagnostic("missing", "warning", message, advice)]
     return [
         *_columns(theta, schema),
         *_response(theta, schema, response),
@@ -88,6 +92,11 @@ def _binary(theta: Parameters, schema: Schema) -> bool:
 
 def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic]:
     low, high = theta.low_end[-1], theta.high_end[-1]
+    if theta.present.value + 2 * theta.present.error < 1 - TUNING.often_missing:
+        part = 100 * (1 - theta.present.value)
+        message = f"About {part:.0f} % of the values of the response {name} are missing: their rows contribute nothing."
+        advice = "Check whether what decides that a value is missing is related to the response."
+        yield Diagnostic("often-missing", "warning", message, advice)
     if _binary(theta, schema):
         return
     if high > 0.5 or low > TUNING.crowded:

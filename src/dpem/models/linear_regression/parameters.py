@@ -37,7 +37,8 @@ class Parameters:
     ``sampling``, ``privacy`` and ``misfit`` are covariances of (intercept, slopes). ``seen``, ``low_end`` and
     ``high_end`` are the shares of values that are not missing, and that lie at the ends of the bounds; ``crowded`` says
     which have bounds far too wide. Of the last three the response comes last. ``collinear`` and ``rare``
-    say which slopes are undecided because columns are nearly collinear, or the level is too rare.
+    say which slopes are undecided because columns are nearly collinear, or the level is too rare. ``present`` is the
+    share of rows with a response.
     """
 
     intercept: float
@@ -61,6 +62,7 @@ class Parameters:
     converged: bool
     chosen: NDArray[np.intp]
     width: int
+    present: Estimate
     r_squared: Estimate | None = None
     linearity: Linearity | None = None
 
@@ -128,6 +130,7 @@ def final_parameters(
         converged=fit.converged,
         chosen=kept if state.chosen is None else state.chosen[kept],
         width=model.schema.width,
+        present=Estimate(fit.present, fit.present_error),
     )
     return theta, fit
 

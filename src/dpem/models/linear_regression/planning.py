@@ -123,7 +123,7 @@ def expected_loss(sizes: Sizes, division: Division) -> tuple[float, float, float
     """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
     A loss is about a chi square of p + 1 degrees.
     """
-    roughly, k = approximate_loss(sizes, division), division.p + 1
+    roughly, k = max(approximate_loss(sizes, division), 1e-30), division.p + 1  # 0 for a very large epsilon
     size = USUAL * roughly / k * (1 + math.sqrt(roughly / k / UNSURE))
     median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
     clipped = k * (1 - (sizes.effect or ASSUMED)) * (division.clips(sizes).sampling - 1) / sizes.n
