@@ -6,13 +6,14 @@ thread, several sums may run at once, and an error in one of them is raised by t
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ _opening = threading.Lock()
 _contexts = 0
 _limit: Any = None
 
+#: Parameters of glibc's allocator (malloc.h).
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
 
 def available() -> int:
     """The number of threads for a sum: the cores of this process, or ``OMP_NUM_THREADS`` if that is less."""
@@ -40,11 +44,14 @@ def available() -> int:
 def keep_memory() -> None:
     """Let the C library reuse the memory of temporary arrays, up to some tens of MiB.
 
-    glibc returns unused memory at the end of its heap to the system as soon as it exceeds twice the largest block that
-    was ever mapped and freed, and fetching the pages again can cost several times the computation itself. Freeing one
-    block of 16 MiB, of which no page was touched, raises this threshold to 32 MiB. Other allocators are not affected.
+    glibc returns unused memory to the system above a threshold, and fetching its pages again can cost several times the
+    computation itself. The threshold grows with the blocks that a process frees, unless an environment variable fixes
+    it, as Dask's nannies do for workers: there it is set again. Other allocators are not affected.
     """
-    np.empty(16 << 20, dtype=np.uint8)
+    with suppress(AttributeError, OSError, TypeError):
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(_TRIM_THRESHOLD, 64 << 20)
+        allocator.mallopt(_MMAP_THRESHOLD, 32 << 20)
 
 
 @contextmanager
