@@ -114,20 +114,6 @@ def optional_positive(name: str, value: object) -> float | None:
     return None if value is None else positive(name, value)
 
 
-def optional_distance(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    if not is_number(value) or not 0 <= value <= LARGEST:
-        raise ArgumentError(name, f"must be a finite number from 0 to {LARGEST:g}, or None, got {shown(value)}.")
-    return float(value)
-
-
-def fraction(name: str, value: object) -> float:
-    if not is_number(value) or not 0 <= value < 1:
-        raise ArgumentError(name, f"must lie between 0 and 1, 1 excluded, got {shown(value)}.")
-    return float(value)
-
-
 def is_fraction(name: str, value: object) -> float:
     """A number strictly between 0 and 1."""
     if not is_number(value) or not 0 < value < 1:
@@ -178,13 +164,6 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def sparsity_within(value: object, d: int) -> int | None:
-    s = optional_count("sparsity", value)
-    if s is not None and s > d:
-        raise ArgumentError("sparsity", f"must be between 1 and the number of columns ({d}), got {s}.")
-    return s
-
-
 def sparsity(value: object, most: object, d: int) -> tuple[int | None, bool]:
     """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
     if isinstance(value, str):
@@ -200,7 +179,10 @@ def sparsity(value: object, most: object, d: int) -> tuple[int | None, bool]:
         return int(most), True
     if most is not None:
         raise ArgumentError("max_sparsity", "goes with ", Argument("sparsity", "auto"), " only.")
-    return sparsity_within(value, d), False
+    s = optional_count("sparsity", value)
+    if s is not None and s > d:
+        raise ArgumentError("sparsity", f"must be between 1 and the number of columns ({d}), got {s}.")
+    return s, False
 
 
 def _is_count(value: object) -> TypeGuard[int]:

@@ -74,7 +74,7 @@ def case(
     model = arguments.one_of("model", model, tuple(MODELS))
     method = arguments.one_of("method", method, METHODS)
     rows, columns = arguments.count("rows", rows), arguments.count("columns", columns)
-    sparsity = arguments.sparsity_within(sparsity, columns)
+    sparsity = arguments.sparsity(sparsity, None, columns)[0]
     if columns < 2:
         raise ArgumentError("columns", f"must be at least 2, for a direction and another across it, got {columns}.")
     if model == "scaler":

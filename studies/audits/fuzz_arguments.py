@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,12 +12,11 @@ import numpy as np
 from sqlalchemy.engine import make_url
 
 from dpem import Ledger, LedgerError, Plan
-from dpem.paper import plan
+from dpem.paper.planning import plans as planning
 from dpem.paper.planning.settings import Pipeline, Settings
 from dpem.query import FloatArray
 from studies.audits.fuzz_core import SECRET_TEXT, Broken, Draw
-
-planning: Any = import_module("dpem.paper.planning.plans")  # the package's attribute of this name is the function
+from studies.paper.settings import ESTIMATORS
 
 
 @contextmanager
@@ -51,8 +49,8 @@ class Plans:
 
     def __init__(self, folder: Path) -> None:
         with without_rehearsals():
-            sizes: dict[str, Any] = {"n": 400, "d": 4, "epsilon": 1.0, "delta": 1e-4, "sigma": 0.5}
-            made = [plan(model, **sizes, sparsity=s) for model in planning.MODELS for s in (None, 2)]
+            given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4, "sigma": 0.5}
+            made = [model(**given, sparsity=s).plan(400, 4) for model in ESTIMATORS.values() for s in (None, 2)]
         self._plain = [p.to_dict() for p in made]
 
     def seeds(self) -> list[bytes]:
@@ -93,7 +91,7 @@ def _exchange(document: dict[str, Any], draw: Draw) -> None:
 
 
 class Arguments:
-    """``plan(...)`` and the estimators' constructor arguments, as far as they are refused before any table is seen."""
+    """Arguments of the estimators and of ``plan``, as far as they are refused before any table is seen."""
 
     name, patience = "arguments of plan", 5.0
     refusals: tuple[type[Exception], ...] = (ValueError,)
@@ -109,12 +107,12 @@ class Arguments:
 
     def run(self, data: bytes) -> bool:
         draw = Draw(data)
-        names = ("n", "d", "epsilon", "delta", "sigma", "signal", "sparsity", "missing", "start_distance", "spent")
+        names = ("n", "d", "epsilon", "delta", "sigma", "signal", "sparsity", "max_sparsity", "n_iter", "clip")
         given = dict(self._usual)
         for _ in range(draw.below(4)):
             given[draw.one_of(names)] = draw.number()
-        model = draw.one_of((*planning.MODELS, "", None, 3))
-        str(plan(model, **given))
+        model, n, d = draw.one_of(tuple(ESTIMATORS.values())), given.pop("n"), given.pop("d")
+        str(model(**given).plan(n, d))
         return True
 
 

@@ -27,7 +27,6 @@ from threadpoolctl import threadpool_limits
 from dpem._threads import at_most, available
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
-from dpem.paper.planning.plans import plan
 from dpem.paper.queries import Clip
 from dpem.privacy import PrivateNoise, mechanisms
 from dpem.privacy.accounting import Price
@@ -123,7 +122,7 @@ def whole_fit(X: np.ndarray, repeats: int) -> Iterator[Row]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         start = time.perf_counter()
-        plan("symmetric-mixture", n=n, d=d, **settings)
+        DPSymmetricMixture(**settings).plan(n, d)
         planning = time.perf_counter() - start
         model = DPSymmetricMixture(**settings).fit(X)  # compile; the plan is kept
         best = processor_seconds(

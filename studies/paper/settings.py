@@ -12,7 +12,9 @@ import numpy as np
 
 from dpem.fitting.plan import Plan
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
-from dpem.paper.planning import plan
+from dpem.paper.models import MODELS
+from dpem.paper.planning.plans import improved_plan
+from dpem.paper.planning.rehearsal import Problem
 from dpem.query import FloatArray
 
 ESTIMATORS = {
@@ -87,17 +89,15 @@ class Setting:
 
     def plan(self) -> Plan:
         """The plan for what the analyst assumes."""
-        return plan(
-            self.model,
-            n=self.n,
-            d=self.d,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            sparsity=None if self.dense else self.assumed_sparsity or self.s,
-            sigma=self.assumed_sigma or self.sigma,
-            signal=self.assumed_signal,
-            missing=self.missing,
-            start_distance=self.start_distance,
+        return improved_plan(
+            Problem(
+                MODELS[self.model](self.assumed_sigma or self.sigma),
+                *(self.n, self.d, self.d if self.dense else self.assumed_sparsity or self.s, self.assumed_signal),
+                missing=self.missing if self.model == "missing-regression" else 0.0,
+                start_distance=self.start_distance,
+            ),
+            self.epsilon,
+            self.delta,
         )
 
     def estimator(self, **changes: object) -> DPSymmetricMixture | DPSymmetricRegression | DPMissingRegression:

@@ -158,7 +158,7 @@ class TestFits:
         noise = HalfTheNoise(0) if planted else SeededNoise(0)
 
         class Regression(DPSymmetricRegression):
-            def _noise(self, stacklevel=3):
+            def _noise(self):
                 return noise
 
         fit = case("symmetric-regression", epsilon=1.0, delta=0.1)

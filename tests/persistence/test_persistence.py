@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
-from dpem import Budget, DPStandardScaler, Plan, persistence
+from dpem import Budget, DPGaussianMixture, DPStandardScaler, Plan, persistence
 from dpem._files import read_text
 from dpem._json import parse_json
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -123,6 +123,14 @@ class TestRoundTrip:
         for name, model in models.items():
             stored = json.loads((folder / f"{name}.json").read_text())["parameters"]
             assert set(inspect.signature(type(model)).parameters) - set(stored) == {"budget", "random_state"}
+
+    @pytest.mark.filterwarnings("ignore:random_state makes:UserWarning")
+    def test_a_model_with_numbers_of_numpy_can_be_saved(self, tmp_path):
+        rows = np.random.default_rng(0).standard_normal((300, 2))
+        components, bounds = np.int64(1), (np.float32(-3.0), np.float64(3.0))
+        model = DPGaussianMixture(n_components=components, epsilon=1.0, delta=1e-4, bounds=bounds, random_state=0)
+        save_model(model.fit(rows), tmp_path / "numpy.json")
+        assert load_model(tmp_path / "numpy.json").plan_.settings["n_components"] == 1
 
     def test_a_wide_model_is_a_short_file(self, tmp_path):
         """d = 100,000 columns of which two are on the support: the file must not grow with d."""

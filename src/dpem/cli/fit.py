@@ -230,7 +230,7 @@ def _show(session: Session, options: Options, estimator: PrivateFit, charged: Ch
     out, report = options["out"], options["report"]
     rows, intervals = [], {}
     if estimates is not None:
-        columns = zip(estimates.names, estimates.value, estimates.low, estimates.high, estimates.error, strict=True)
+        columns = zip(estimates.names, estimates.estimate, *estimates.ends, estimates.total, strict=True)
         for parameter, *parts, error in columns:
             intervals[parameter] = [float(part) for part in parts]
             rows.append((parameter, *(rounded(float(part), float(error)) for part in parts)))

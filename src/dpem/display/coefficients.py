@@ -95,7 +95,8 @@ def draw_estimates(fits: Mapping[str, Estimates], ax: Axes | None, names: Sequen
 def _ends(estimates: Estimates, rows: Sequence[str]) -> FloatArray:
     """Lower end, estimate and upper end of each row on the figure's scale; NaN where the fit lacks it."""
     scale = 1.0 if estimates.scale is None else estimates.scale
-    table = np.column_stack([scale * part for part in (estimates.low, estimates.value, estimates.high)])
+    low, high = estimates.ends
+    table = np.column_stack([scale * part for part in (low, estimates.estimate, high)])
     by_name = dict(zip(estimates.names, table, strict=True))
     return np.array([by_name.get(name, np.full(3, np.nan)) for name in rows])
 

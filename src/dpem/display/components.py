@@ -96,7 +96,7 @@ class EllipseDisplay(Display):
         if unknown:
             raise ValueError(f"pairs must hold columns of the model; {unknown[0]!r} is none.")
         covariances = matrices(np.asarray(estimator.covariances_), *profile.centre.shape)
-        errors = {} if estimates is None else dict(zip(estimates.names, estimates.error, strict=True))
+        errors = {} if estimates is None else dict(zip(estimates.names, estimates.total, strict=True))
         differing = [profile.columns[j] for j in _most_different(profile.centre, covariances)]
         chosen = list(pairs or combinations(differing, 2))
         axes = panels(axes, len(chosen), 4.2, 3.8)

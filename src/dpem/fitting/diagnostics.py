@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,8 +43,16 @@ class Diagnostic:
         return f"{self.message} {self.advice}".rstrip()
 
 
-def issue(diagnostics: Iterable[Diagnostic], *, stacklevel: int = 2) -> None:
+def issue(diagnostics: Iterable[Diagnostic]) -> None:
     """Issue the diagnostics of severity ``"warning"`` as Python warnings."""
     for diagnostic in diagnostics:
         if diagnostic.severity == "warning":
-            warnings.warn(str(diagnostic), FitWarning, stacklevel=stacklevel + 1)
+            warn(str(diagnostic), FitWarning)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line outside of this package from which it was called."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dpem":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

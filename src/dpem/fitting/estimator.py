@@ -140,8 +140,6 @@ class PrivateEstimator(PrivateFit, UnitModel):
         columns = self._columns(names, table.levels, table.y_name)
         schema = replace(columns, names=table.names).schema(self._every_level, weight, self.max_weight or 1.0)
         plan = self._planned(table.source.n_rows, schema)
-        noise = self._noise(stacklevel=5)
-        self._warn_of(plan, stacklevel=4)
         model = self._model(schema)
 
         def run(curator: Curator) -> State:
@@ -149,10 +147,10 @@ class PrivateEstimator(PrivateFit, UnitModel):
             return run_steps(curator, model, plan.steps, model.start())
 
         with single_blas():
-            state, guarantee, charge = self._spend(table.source, plan, noise, run, columns=columns.digests())
+            state, guarantee, charge = self._spend(table.source, plan, run, columns=columns.digests())
         self._set_fitted(state, columns, plan, guarantee)
         content.name_model(charge, self)
-        issue(self.diagnostics_, stacklevel=4)
+        issue(self.diagnostics_)
         return self
 
     def _set_fitted(self, state: State, columns: Columns, plan: Plan, guarantee: Guarantee) -> None:

@@ -233,8 +233,8 @@ class UnitModel(FittedModel):
             errors = self._errors
         except NotImplementedError:
             return None
-        picture = self._picture_scale()
-        return Estimates.of(errors) if picture is None else Estimates.of(errors, scale=picture[0], scaled=picture[1])
+        scale, scaled = self._picture_scale() or (None, "")
+        return Estimates(**vars(errors), scale=scale, scaled=scaled)
 
 
 class Regressor(RegressorMixin):

@@ -152,10 +152,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         self._check_arguments()
         source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
         plan = self._preview_plan(source)
-        self._warn_of(plan, stacklevel=3)
-        noise = self._noise(stacklevel=4)
         state, guarantee, charge = self._spend(
-            source, plan, noise, lambda curator: run_steps(curator, None, plan.steps, State())
+            source, plan, lambda curator: run_steps(curator, None, plan.steps, State())
         )
         self._set_fitted(state, plan, guarantee)
         name_model(charge, self)

@@ -169,7 +169,6 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         share = (1 - CHOICE_SHARE) * price.rho / k
         candidates = [_priced(self._candidate(point, delta), share, X, y) for point in points]
         plan = Plan("grid-search", n, d, epsilon, delta, rows_per_person, (), price, settings={"candidates": k})
-        noise = self._noise(stacklevel=4)
 
         def run(curator: Curator) -> tuple[tuple[PrivateFit, ...], int]:
             fits = tuple(self._fitted(i, candidate, X, y) for i, candidate in enumerate(candidates))
@@ -178,14 +177,14 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             query = CandidateScores(tuple(_density(fit, source) for fit in fits))
             return fits, int(curator.select(query, 1, CHOICE_SHARE * price.rho, offset=query.most)[0])
 
-        (fits, chosen), guarantee, _ = self._spend(source, plan, noise, run)
+        (fits, chosen), guarantee, _ = self._spend(source, plan, run)
         releases = tuple(release for candidate in fits for release in candidate.releases_)
         self.guarantee_ = replace(guarantee, mechanisms=(*releases, *guarantee.mechanisms))
         self.releases_ = self.guarantee_.mechanisms
         self.candidates_, self.best_index_, self.best_params_ = fits, chosen, points[chosen]
         self.best_estimator_ = copy.copy(fits[chosen])
         self.best_estimator_.guarantee_ = self.guarantee_
-        issue(getattr(self.best_estimator_, "diagnostics_", ()), stacklevel=3)
+        issue(getattr(self.best_estimator_, "diagnostics_", ()))
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "predict"))

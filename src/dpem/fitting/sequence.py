@@ -9,18 +9,19 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem._version import __version__
+from dpem.fitting.diagnostics import warn
 from dpem.fitting.plan import Plan
 from dpem.privacy import (
     Account,
@@ -113,10 +114,9 @@ class PrivateFit(BaseEstimator):
 
     def _settings(self) -> dict[str, object]:
         """Constructor arguments that are numbers, texts or None, for plans and files; never budgets or seeds."""
-        scalar, parameters = (str, int, float, bool, type(None)), self.get_params(deep=False)
-        return {
-            name: value for name, value in parameters.items() if name not in NOT_SETTINGS and isinstance(value, scalar)
-        }
+        given = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SETTINGS}
+        given |= {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
+        return {name: value for name, value in given.items() if isinstance(value, str | int | float | None)}
 
     def _privacy_parameters(self) -> tuple[float, float]:
         """ε and δ, after they, the privacy unit and the budget have been checked."""
@@ -125,19 +125,21 @@ class PrivateFit(BaseEstimator):
         check_budget(self.budget, self.random_state)
         return parameters
 
-    def _warn_of(self, plan: Plan, stacklevel: int) -> None:
+    def _warn_of(self, plan: Plan) -> None:
         """Issue what a plan remarks on, before the charge."""
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
         for remark in (*plan.remarks, *hopeless):
-            warnings.warn(remark, UserWarning, stacklevel=stacklevel + 1)
+            warn(remark)
 
     def _spend(
-        self, source: Source, plan: Plan, noise: Noise, run: Callable[[Curator], Result], **details: object
+        self, source: Source, plan: Plan, run: Callable[[Curator], Result], **details: object
     ) -> tuple[Result, Guarantee, Charge | None]:
-        """Charge the plan's price, then send its queries. A ledger also records ``details``.
+        """Issue the plan's remarks, charge its price, then send its queries. A ledger also records ``details``.
 
         Returns the result of the queries, the guarantee, and the charge (None without a budget).
         """
+        self._warn_of(plan)
+        noise = self._noise()
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         with self._charged(plan, **details) as charge:
             result = run(self._curator(source, account, noise))
@@ -178,15 +180,11 @@ class PrivateFit(BaseEstimator):
         """The curator of this fit; an audit replaces it by one that records."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
-    def _noise(self, stacklevel: int = 3) -> Noise:
+    def _noise(self) -> Noise:
         if self.random_state is None:
             return PrivateNoise()
         if math.isfinite(float(self.epsilon)):
-            warnings.warn(
-                "random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.",
-                UserWarning,
-                stacklevel=stacklevel,
-            )
+            warn("random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.")
         return SeededNoise(self.random_state)
 
     def __sklearn_tags__(self) -> Tags:

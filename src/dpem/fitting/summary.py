@@ -5,13 +5,13 @@ Renderers read these records and nothing else of a model.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.query import FloatArray
@@ -38,64 +38,39 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Estimates:
-    """Released parameters, in the table's units, with their intervals and standard errors.
+class Estimates(Uncertainty):
+    """Released parameters, in the table's units, with their errors and what a figure of them needs.
 
-    ``what`` names the kind of parameter. ``error`` is the standard error; its square is the sum of the squares of
-    ``sampling``, ``privacy`` and ``misfit``. Where ``sampling`` is NaN (unknown), ``low`` and ``high`` cover the
-    privacy noise alone; ``error`` is 0 where nothing is known or no noise was added. ``scale`` brings the values to a
+    ``what`` names the kind of parameter. Where ``sampling`` is NaN (unknown), ``total`` and the intervals cover the
+    privacy noise alone; ``total`` is 0 where nothing is known or no noise was added. ``scale`` brings the values to a
     common unit for a figure, named by ``scaled``; without it every parameter has its own scale. ``limit`` is a size
     that the figure marks, and ``limit_is`` says what it means.
     """
 
-    what: str
-    names: tuple[str, ...]
-    value: FloatArray
-    low: FloatArray
-    high: FloatArray
-    error: FloatArray
-    sampling: FloatArray
-    privacy: FloatArray
-    note: str = ""
+    what: str = "parameter"
     scale: FloatArray | None = None
     scaled: str = ""
     limit: float | None = None
     limit_is: str = ""
-    misfit: FloatArray | None = None
+
+    @classmethod
+    def noisy(cls, names: tuple[str, ...], estimate: FloatArray, noise: float, **more: Any) -> Estimates:
+        """Coefficients of which only the privacy noise is known, with standard deviation ``noise``."""
+        total = np.full(len(names), noise)
+        return cls(names, estimate, np.nan * total, total, total, misfit=0 * total, what="coefficient", **more)
+
+    @functools.cached_property
+    def ends(self) -> FloatArray:
+        """Lower and upper end of each parameter's 95 % interval."""
+        return self.intervals(LEVEL).T
 
     def parts(self, j: int) -> list[tuple[str, float]]:
         """Shares of a parameter's error variance, by source; empty where they are unknown."""
-        misfit = 0.0 if self.misfit is None else float(self.misfit[j])
-        values = (("sampling", float(self.sampling[j])), ("privacy", float(self.privacy[j])), ("misfit", misfit))
-        if not self.error[j] > 0 or math.isnan(values[0][1]):
+        values = [(kind, float(getattr(self, kind)[j])) for kind in ("sampling", "privacy", "misfit")]
+        if not self.total[j] > 0 or math.isnan(values[0][1]):
             return []
         variance = math.fsum(value**2 for _, value in values) or 1.0
-        return [(name, value**2 / variance) for name, value in values]
-
-    @classmethod
-    def of(cls, errors: Uncertainty, what: str = "parameter", **more: Any) -> Estimates:
-        """The estimates with their 95 % intervals."""
-        low, high = errors.intervals(LEVEL).T
-        return cls(
-            what,
-            names=errors.names,
-            value=errors.estimate,
-            low=low,
-            high=high,
-            error=errors.total,
-            sampling=errors.sampling,
-            privacy=errors.privacy,
-            note=errors.note,
-            misfit=errors.misfit if errors.misfit.any() else None,
-            **more,
-        )
-
-    @classmethod
-    def noisy(cls, names: tuple[str, ...], value: FloatArray, noise: float, **more: Any) -> Estimates:
-        """Coefficients of which only the privacy noise is known, with standard deviation ``noise``."""
-        half_width = float(ndtri(0.5 + LEVEL / 2)) * noise
-        low, high, error = value - half_width, value + half_width, np.full(len(names), noise)
-        return cls("coefficient", names, value, low, high, error, np.nan * error, error, **more)
+        return [(kind, value**2 / variance) for kind, value in values]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def estimate_pictures(found: Estimates) -> list[DotPlot]:
     """The first estimates in their own units, and on one scale where the model names one."""
     count = min(len(found.names), DRAWN)
     names = shortened(found.names[:count])
-    drawn = [np.nan_to_num(part[:count]) for part in (found.value, found.low, found.high)]
+    drawn = [np.nan_to_num(part[:count]) for part in (found.estimate, *found.ends)]
     pictures = []
     if found.scale is None or not bool((np.asarray(found.scale) == 1).all()):
         rows = []
@@ -84,8 +84,8 @@ def _estimate(
     drawn: tuple[float, float, float],
     scale: float = 1.0,
 ) -> PlotRow:
-    error = abs(scale) * float(found.error[j])
-    value, low, high = (scale * float(part[j]) for part in (found.value, found.low, found.high))
+    error = abs(scale) * float(found.total[j])
+    value, low, high = (scale * float(part[j]) for part in (found.estimate, *found.ends))
     if not error > 0:
         return PlotRow(name, number(value), tip=error_words(found, j), lines=lines, dot=x(drawn[0]))
     ends = f"{measured(low, error)} to {measured(high, error)}"
@@ -95,11 +95,11 @@ def _estimate(
 
 def error_words(found: Estimates, j: int) -> str:
     """A parameter's value and what its standard error is made of."""
-    error = float(found.error[j])
+    error = float(found.total[j])
     if not error > 0:
-        return f"{found.names[j]}: {number(float(found.value[j]), 4)}"
+        return f"{found.names[j]}: {number(float(found.estimate[j]), 4)}"
     shares = "; ".join(f"{name} {percent(share)}" for name, share in found.parts(j))
-    words = f"{found.names[j]}: {measured(float(found.value[j]), error)}, standard error {number(error, 2)}"
+    words = f"{found.names[j]}: {measured(float(found.estimate[j]), error)}, standard error {number(error, 2)}"
     return f"{words}; of its variance {shares}" if shares else words
 
 

@@ -144,7 +144,7 @@ def _estimates(found: Estimates, summary: FitSummary) -> dict[str, object]:
 
 
 def _row(found: Estimates, j: int, parted: bool) -> dict[str, object]:
-    error, value, low, high = (float(p[j]) for p in (found.error, found.value, found.low, found.high))
+    error, value, low, high = (float(p[j]) for p in (found.total, found.estimate, *found.ends))
     scale = 1.0 if found.scale is None else float(found.scale[j])
 
     def shown(unit: float) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from dpem.paper.algorithms import MODELS, high_dimensional_em, low_dimensional_em
 from dpem.paper.estimators.planning import ASSUMED_MISSING, START_DISTANCE
 from dpem.paper.models import MODELS as PRIVATE_MODELS
-from dpem.paper.planning import needs_start, plan
+from dpem.paper.planning.plans import needs_start
 from dpem.paper.reference import hard_threshold
 from dpem.paper.steps import PaperState
 from dpem.privacy import Account, Curator
@@ -64,18 +64,8 @@ def plans(setting: Setting) -> Plans:
     """Chosen once per setting, from public numbers, with the estimators' own assumptions."""
 
     def chosen(start_distance: float | None) -> tuple[Any, ...] | None:
-        found = plan(
-            setting.model,
-            n=setting.n,
-            d=setting.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
-            sparsity=None if setting.dense else setting.s,
-            sigma=setting.sigma,
-            signal=1.0,
-            missing=ASSUMED_MISSING,
-            start_distance=start_distance,
-        )
+        assumed: dict[str, Any] = {"assumed_sparsity": None, "assumed_sigma": None, "assumed_signal": 1.0}
+        found = replace(setting, **assumed, missing=ASSUMED_MISSING, start_distance=start_distance).plan()
         return None if needs_start(found) else found.steps
 
     same_start = chosen(START_DISTANCE)

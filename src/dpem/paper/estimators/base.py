@@ -83,8 +83,7 @@ class PrivateEM(PlannedEM, FittedModel):
     @all_at_once
     def _fit(self, X: object, y: object) -> Self:
         source, charged = self._opened(self, X, y)
-        self._warn_of(charged, stacklevel=4)
-        start, noise = PaperState.at(self._start(charged.d), charged.d), self._noise(stacklevel=5)
+        start = PaperState.at(self._start(charged.d), charged.d)
 
         def run(curator: Curator) -> tuple[Plan, Parameters]:
             plan, sigma = (charged, self.sigma) if self.sigma is not None else self._plan_with_sigma(curator, charged)
@@ -92,7 +91,7 @@ class PrivateEM(PlannedEM, FittedModel):
             state = run_steps(curator, self._model(sigma), plan.steps, start)
             return plan, Parameters(state.support, state.beta[state.support], float(sigma))
 
-        (plan, theta), guarantee, charge = self._spend(source, charged, noise, run)
+        (plan, theta), guarantee, charge = self._spend(source, charged, run)
         self._set_fitted(State(theta), plan, guarantee)
         name_model(charge, self)
         return self

@@ -53,7 +53,7 @@ method : {"improved", "published"}
     The paper's algorithm (published), or one that is not in the paper (improved). With "published" the settings and
     the noise are the paper's; errata E1, E2 and E4 (docs/errata.md) are corrected, E5 and E6 refused. With "improved",
     the default, every step uses all rows, there is one selection, refinement is on the selected columns, and every
-    setting is chosen by :func:`dpem.paper.plan`.
+    setting is chosen from public numbers.
 start : array of shape (n_features,), "equal" or None
     The starting value of EM, which must not be computed from these data. "equal" is signal/√d everywhere.
 n_iter : int or None
@@ -152,7 +152,7 @@ class PlannedEM(PrivateFit):
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
         plan = self._plan(charged.n, charged.d, sigma, spent=rho)
-        self._warn_of(replace(plan, remarks=()), stacklevel=5)
+        self._warn_of(replace(plan, remarks=()))
         return plan, sigma
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:

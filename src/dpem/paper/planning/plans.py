@@ -11,12 +11,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan, Prediction
 from dpem.paper.missing_regression import MissingRegression
-from dpem.paper.models import MODELS, SymmetricMixture
+from dpem.paper.models import SymmetricMixture
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.planning.settings import Pipeline, choose, estimate, rough_error
 from dpem.paper.steps import Refine, Select, Start, Step, Trim
@@ -30,59 +29,26 @@ USEFUL = 0.5
 WIDEST_DENSE = 30
 
 
-def plan(
-    model: str,
-    *,
-    n: int,
-    d: int,
+@lru_cache(maxsize=64)
+def improved_plan(
+    problem: Problem,
     epsilon: float,
     delta: float,
-    sparsity: int | None = None,
-    sigma: float = 1.0,
-    signal: float = 1.0,
-    missing: float = 0.2,
-    start_distance: float | None = None,
     fixed: tuple[tuple[str, float], ...] = (),
     trim: bool = False,
     spent: float = 0.0,
-    rows_per_person: int = 1,
 ) -> Plan:
-    """Choose every setting of the improved method from public numbers, and predict the error. No data are read.
+    """The plan of the improved method: every setting is chosen, and the error predicted. The last plans are kept.
 
-    ``start_distance`` is the largest distance of a given start from the truth; None means that no start is given.
-    ``fixed`` sets some of :class:`~dpem.paper.planning.settings.Settings` by name; the search chooses the
-    others. ``trim`` drops small coefficients at the end (``sparsity`` is then an upper bound of their number);
-    ``spent`` is the part of ρ already paid for σ. ``rows_per_person`` is the largest number of rows of one person:
-    noise grows in proportion. The same arguments give the same plan.
+    ``fixed`` sets some of :class:`~dpem.paper.planning.settings.Settings` by name; the search chooses the others.
+    ``trim`` drops small coefficients at the end (the sparsity is then an upper bound of their number); ``spent`` is the
+    part of ρ already paid for σ. The same arguments give the same plan.
 
-    >>> p = plan("symmetric-mixture", n=4000, d=1000, epsilon=0.5, delta=1e-4, sparsity=10, sigma=0.5)
-    >>> p.feasible, p.prediction.median < 0.06
+    >>> problem = Problem(SymmetricMixture(0.5), n=4000, d=1000, s=10, signal=1.0)
+    >>> plan = improved_plan(problem, 0.5, 1e-4)
+    >>> plan.feasible, plan.prediction.median < 0.06
     (True, True)
     """
-    model = arguments.one_of("model", model, tuple(MODELS))
-    epsilon, delta = arguments.privacy_parameters(epsilon, delta)
-    n, d = arguments.count("n", n), arguments.count("d", d)
-    missing = arguments.fraction("missing", missing)
-    sparsity = arguments.sparsity_within(sparsity, d)
-    problem = Problem(
-        MODELS[model](arguments.positive("sigma", sigma)),
-        n,
-        d,
-        sparsity or d,
-        arguments.positive("signal", signal),
-        missing if model == "missing-regression" else 0.0,
-        arguments.optional_distance("start_distance", start_distance),
-        rows_per_person=arguments.rows_per_person(rows_per_person, n),
-    )
-    spent = arguments.optional_distance("spent", spent) or 0.0
-    return improved_plan(problem, epsilon, delta, fixed, trim, spent)
-
-
-@lru_cache(maxsize=64)
-def improved_plan(
-    problem: Problem, epsilon: float, delta: float, fixed: tuple[tuple[str, float], ...], trim: bool, spent: float
-) -> Plan:
-    """The plan of the improved method, cached."""
     p = problem
     price = largest_price(epsilon, delta, gaussian=not p.sparse and spent == 0)
     rho = price.rho - spent
