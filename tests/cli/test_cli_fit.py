@@ -110,13 +110,6 @@ def test_a_dry_run_shows_the_price_and_spends_nothing(sigma):
     assert sorted(os.listdir()) == before
 
 
-def test_a_dry_run_without_a_ledger_as_json():
-    found = dpem(*MIXTURE, *PRICE, "--dry-run", "--json").json
-    assert found["dry_run"] is True
-    assert found["ledger"] is None
-    assert found["plan"]["feasible"] is True
-
-
 def test_a_dry_run_is_refused_where_the_fit_would_be():
     done = dpem(*MIXTURE, "--epsilon", "3", "--delta", "4e-4", *PAID[4:], "--dry-run")
     assert done.code == 4

@@ -4,8 +4,6 @@ import csv
 import getpass
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -170,23 +168,6 @@ def test_quiet():
     quiet = dpem("-q", *FIT, "--force")
     assert "columns are used" not in quiet.err
     assert "Fitted" in quiet.out
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell):
-    assert "_DPEM_COMPLETE" in dpem("completion", shell).out
-
-
-def test_what_a_shell_is_offered():
-    def offered(*words):
-        given = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "_DPEM_COMPLETE": "bash_complete"}
-        run = subprocess.run(
-            [sys.executable, "-m", "dpem"], env={**os.environ, **given}, capture_output=True, text=True, check=False
-        )
-        return run.stdout.split()
-
-    assert "plain,latent-class" in offered("dpem", "fit", "la")
-    assert "file,peo" in offered("dpem", "predict", "peo")
 
 
 def test_the_ledger_as_an_officer_s_book():

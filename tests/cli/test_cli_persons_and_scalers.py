@@ -12,7 +12,6 @@ from dpem.persistence import fingerprint, load_model, save_model
 
 MIXTURE = ("fit", "symmetric-mixture", "patients.csv", "--sigma", "0.5")
 PRICE = ("--epsilon", "0.4", "--delta", "4e-4")
-PAID = (*PRICE, "--ledger", LEDGER)
 SCALE = ("scale", "patients.csv", "--bounds", "-5,5", *PRICE)
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -97,14 +96,6 @@ def test_a_plan_counts_them():
     assert "--rows-per-person must be at most the number of rows (600), got 601." in refused.err
 
 
-def test_estimating_sigma_takes_more_rows_where_persons_have_several():
-    command = ("fit", "symmetric-mixture", "patients.csv", "--epsilon", "8", "--delta", "1e-3", "--dry-run")
-    assert dpem(*command).code == 0
-    refused = dpem(*command, "--rows-per-person", "20")
-    assert refused.code == 7
-    assert "--sigma must be given: estimating it takes about" in refused.err
-
-
 def test_json_of_open_and_a_ledger_for_nobody():
     command = ("ledger", "open", "--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4")
     done = dpem(*command, "--rows-per-person", "0")
@@ -134,12 +125,6 @@ def refused(*arguments):
     return done.err
 
 
-def test_a_fit_names_its_scaler(scaled):
-    assert load_model("model.json").scaler_ == fingerprint(load_model("scaler.json"))
-    assert dpem(*MIXTURE, *PRICE, "--out", "plain.json").code == 0
-    assert load_model("plain.json").scaler_ is None
-
-
 def test_predictions_need_the_scaler_of_the_fit(scaled):
     message = refused("model.json", "patients.csv")
     assert message.endswith(
@@ -164,11 +149,6 @@ def test_a_model_of_python_names_its_scaler_too(scaled):
     save_model(model, "python.json", scaler=scaler)
     assert refused("python.json", "patients.csv")
     assert dpem("predict", "python.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv").code == 0
-
-
-def test_json_of_a_refusal(scaled):
-    error = dpem("predict", "model.json", "patients.csv", "--out", "p.csv", "--json").json["error"]
-    assert (error["code"], error["kind"], error["charged"]) == (3, "data", False)
 
 
 def test_a_model_that_found_no_place_keeps_the_name_of_its_scaler(scaled, monkeypatch):

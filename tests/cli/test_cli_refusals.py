@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sqlite3
 
 import pytest
 from running_dpem import LEDGER, charged, dpem
@@ -145,35 +144,6 @@ def test_a_missing_value_is_not_refused():
     done = dpem("fit", "symmetric-mixture", "nan.csv", *PRICE, *LEDGERED, "--anyway")
     assert done.code == 0
     assert charged() == 1
-
-
-def test_a_ledger_of_another_version(folder):
-    dpem(
-        "ledger", "open", "--ledger", "sqlite:///later.db", "--dataset", "patients", "--epsilon", "1", "--delta", "1e-3"
-    )
-    with sqlite3.connect(folder / "later.db") as database:
-        database.execute("INSERT INTO dpem_meta VALUES (99)")
-    database.close()
-    done = dpem(*MIXTURE, *PRICE, "--ledger", "sqlite:///later.db", "--dataset", "patients")
-    assert done.code == Exit.LEDGER
-    assert "99" in done.err
-    assert not (folder / "model.json").exists()
-
-
-def test_a_model_edited_by_hand(folder):
-    assert dpem(*MIXTURE, *PRICE).code == 0
-    text = (folder / "model.json").read_text(encoding="utf-8")
-    (folder / "model.json").write_text(text.replace('"sigma": 0.5', '"sigma": 0.6'), encoding="utf-8")
-    done = dpem("predict", "model.json", "patients.csv")
-    assert done.code == Exit.DATA
-    assert "was changed after it was written" in done.err
-
-
-def test_a_private_start_that_would_fail_is_a_refusal_of_the_plan(folder):
-    price = ["--epsilon", "0.02", "--delta", "1e-4", "--sigma", "0.5"]
-    done = dpem("fit", "symmetric-regression", "mixed.csv", "--target", "outcome", *price)
-    assert done.code == Exit.PLAN
-    assert "--start must be given" in done.err
 
 
 @pytest.mark.parametrize(("place", "message", "fits"), [

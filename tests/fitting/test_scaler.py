@@ -165,25 +165,6 @@ class TestRefusals:
         """Their width or middle would be inf or 0, and an entry's place in between not a number."""
         assert "ordinary floating-point numbers" in self.refused(X, bounds=bounds)
 
-    @pytest.mark.parametrize("missing", [("epsilon",), ("delta",), ("epsilon", "delta")])
-    def test_privacy_must_be_stated(self, X, missing):
-        assert "epsilon and delta must both be given" in self.refused(X, **dict.fromkeys(missing))
-
-    @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, "1", True])
-    def test_epsilon(self, X, epsilon):
-        assert "epsilon must be a positive number" in self.refused(X, epsilon=epsilon)
-
-    @pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan, "1e-5", True])
-    def test_delta(self, X, delta):
-        assert "delta must lie strictly between 0 and 1" in self.refused(X, delta=delta)
-
-    @pytest.mark.parametrize("budget", [1.0, (1.0, 1e-5), Budget])
-    def test_budget(self, X, budget):
-        assert "budget must be a dpem.Budget, a dpem.Ledger or None" in self.refused(X, budget=budget)
-
-    def test_seeded_noise_is_not_charged(self, X):
-        assert "budget and random_state must not both be given" in self.refused(X, random_state=0)
-
     def test_text(self, X):
         assert "Ada" not in self.refused(pd.DataFrame(X).assign(name="Ada"))
 
@@ -224,29 +205,6 @@ class TestPrice:
             scaler(budget=budget).fit(X)
         assert budget.n_charges == 1  # and stays paid
 
-    def test_a_delta_that_is_too_large_is_named(self, X):
-        with pytest.warns(UserWarning, match="delta=0.01 is not below 1/n"):
-            scaler(delta=0.01).fit(X)
-
-
-class TestNoise:
-    def test_a_seed_repeats_and_warns(self, X):
-        with pytest.warns(UserWarning, match="NOT private"):
-            first = scaler(random_state=4).fit(X)
-        second, other = scaler(random_state=4).fit(X), scaler(random_state=5).fit(X)
-        np.testing.assert_array_equal(first.mean_, second.mean_)
-        np.testing.assert_array_equal(first.scale_, second.scale_)
-        assert np.all(first.mean_ != other.mean_)
-        assert first.guarantee_.private is False
-        assert "NOT PRIVATE" in str(first.guarantee_)
-
-    def test_without_a_seed_it_is_private_and_does_not_repeat(self, X):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            first, second = (scaler(random_state=None).fit(X) for _ in range(2))
-        assert first.guarantee_.private is True
-        assert np.all(first.mean_ != second.mean_)
-
 
 class TestTransform:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -271,11 +229,6 @@ class TestTransform:
     def test_inverse_refuses_other_tables(self, X, bad):
         with pytest.raises(ValueError, match="X "):
             scaler().fit(X).inverse_transform(bad)
-
-    def test_not_before_fit(self, X):
-        for method in ("transform", "inverse_transform"):
-            with pytest.raises(NotFittedError):
-                getattr(scaler(), method)(X)
 
 
 def mixture(**changes):
@@ -327,6 +280,14 @@ class TestPipelines:
 
 
 class TestTogether:
+    def test_statements_without_a_price_add(self, X):
+        alone = Guarantee(0.5, 1e-5, Price(math.inf), "replace-one", 1, (), True, "0")
+        assert together([alone] * 3).epsilon == 1.5
+        fitted = replace(scaler().fit(X).guarantee_, private=True)
+        whole = together([alone, fitted])
+        assert (whole.epsilon, whole.delta, whole.private) == (1.5, 2e-5, True)
+        assert whole.mechanisms == fitted.mechanisms
+
     def test_gaussian_releases_compose_exactly(self, X):
         """Two scalers: μ²'s add; the ε is that of the summed price at the summed δ, well below the sum of the ε's."""
         one, two = (scaler(epsilon=e).fit(X).guarantee_ for e in (1.0, 0.5))
@@ -367,23 +328,6 @@ class TestTogether:
         whole = {together([one, model.guarantee_]).epsilon for model in models}
         assert {model.guarantee_.price for model in models} == {charged}
         assert whole == {Price(one.price.rho + charged.rho).epsilon(2e-5)}
-
-    def test_statements_without_a_price_add(self, X):
-        alone = Guarantee(0.5, 1e-5, Price(math.inf), "replace-one", 1, (), True, "0")
-        assert together([alone] * 3).epsilon == 1.5
-        fitted = replace(scaler().fit(X).guarantee_, private=True)
-        whole = together([alone, fitted])
-        assert (whole.epsilon, whole.delta, whole.private) == (1.5, 2e-5, True)
-        assert whole.mechanisms == fitted.mechanisms
-
-    def test_a_reference_fit_leaves_no_guarantee(self, X):
-        whole = together([scaler().fit(X).guarantee_, scaler(epsilon=math.inf).fit(X).guarantee_])
-        assert whole.epsilon == math.inf
-        assert whole.private is False
-
-    def test_nothing_is_refused(self):
-        with pytest.raises(ValueError, match="no guarantee to state"):
-            together([])
 
 
 def test_a_spread_that_is_only_noise_is_marked_and_others_have_errors():

@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from dpem import Budget, BudgetExceeded, DPGaussianMixture, DPLatentClass, DPLinearRegression, DPStandardScaler
-from dpem.audit.tape import record
 from dpem.models.logistic_regression import DPLogisticRegression
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 
@@ -120,19 +119,6 @@ def test_a_fit_that_breaks_in_the_middle_leaves_the_fit_before(monkeypatch):
         model.set_params(sigma=7.0).fit(X)
     assert seen(model).keys() == before.keys()
     assert all(seen(model)[key] is before[key] for key in before)
-
-
-def test_a_recorded_fit_of_an_odd_neighbour_is_the_same():
-    """At the curator's door too: the same queries at the same prices, and the same words."""
-    X, y = table()
-    for name in ("mixture", "missing", "scaler"):
-        first = record(FITS[name], X, y)
-        for odd in ODD.values():
-            other, response = X.copy(), y.copy()
-            other[N // 2], response[N // 2] = odd, odd
-            second = record(FITS[name], other, response, frozen=first)
-            assert second.outcome == first.outcome
-            assert second.events == first.events
 
 
 GENERAL = {

@@ -8,9 +8,6 @@ import pytest
 import statsmodels.api as sm
 
 import dpem
-from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.replay import compare, in_memory, overspent
-from dpem.audit.tape import record
 from dpem.models._glm.families import Bernoulli
 from dpem.models._glm.marginals import denoised
 from dpem.models._glm.queries import Information, Moments, Predictor, Score
@@ -149,24 +146,6 @@ def test_the_sensitivity_of_scores_is_reached_and_never_exceeded():
     assert 0.9 * math.sqrt(2) * 1.2**2 < worst <= information.bound.l2
 
 
-PRICE = {"epsilon": 4.0, "delta": 1e-4}
-ODD = ("outlier with both signs", "the largest numbers", "subnormal", "nothing observed, far response", "not a number")
-ODD = (*ODD, "infinite", "infinite with both signs")
-
-
-def test_an_odd_row_shows_in_no_query_and_no_word():
-    X, y = drawn(200, 5)
-    rows = Table("as drawn", X, y)
-    model = dpem.DPLogisticRegression(**PRICE, bounds=(-4, 4))
-    first = record(model, *in_memory(rows))
-    assert "refused" not in first.outcome
-    assert list(overspent(first, **PRICE)) == []
-    kinds = [kind for kind in neighbours(rows, np.ones(3), missing=True, broken=True) if kind.name in ODD]
-    assert len(kinds) == len(ODD)
-    for kind in kinds:
-        assert compare(first, record(model, *in_memory(kind), frozen=first)).faults == [], kind.name
-
-
 def test_saved_and_loaded_it_predicts_the_same(tmp_path):
     X, y = drawn(3000, 6)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -222,14 +201,6 @@ def test_columns_of_new_rows_that_differ_are_named():
     assert "privacy" in model.summary().attrs["note"]
 
 
-def test_levels_may_hold_an_equals_sign():
-    rng = np.random.default_rng(11)
-    frame = pd.DataFrame({name: rng.choice(["<=50K", ">50K"], 400) for name in ("one", "two", "three")})
-    levels = {name: ["<=50K", ">50K"] for name in frame}
-    model = dpem.DPLatentClass(2, levels=levels, epsilon=4.0, delta=1e-4, random_state=0).fit(frame)
-    assert list(model.probabilities_) == ["one", "two", "three"]
-
-
 @pytest.mark.filterwarnings("ignore:expect little")
 def test_with_too_few_rows_predictors_stay_small():
     """Where noise hides the spread of columns, slopes that suit a narrow column would make all rows certain."""
@@ -256,3 +227,11 @@ def test_a_score_leaves_out_responses_that_are_no_class_and_quotes_none():
         odd[::2] = entry
         assert model.score(X, odd) == pytest.approx(right[1::2].mean())
     assert math.isnan(model.score(X, np.zeros(500)))
+
+
+def test_levels_may_hold_an_equals_sign():
+    rng = np.random.default_rng(11)
+    frame = pd.DataFrame({name: rng.choice(["<=50K", ">50K"], 400) for name in ("one", "two", "three")})
+    levels = {name: ["<=50K", ">50K"] for name in frame}
+    model = dpem.DPLatentClass(2, levels=levels, epsilon=4.0, delta=1e-4, random_state=0).fit(frame)
+    assert list(model.probabilities_) == ["one", "two", "three"]

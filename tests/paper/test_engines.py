@@ -13,42 +13,27 @@ from importlib.util import find_spec
 import array_api_strict
 import numpy as np
 import pytest
+import wide_queries
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from together import together
+from wide_queries import BETA, BRACKET, GMM, MISSING, C, T
 
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.engine import engine_of
-from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
 from dpem.paper.sigma import CappedSquares, SizeHistogram
 from dpem.query import BLOCK, Chunk
 from dpem.tables import blocks
 
-SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
-BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
-SUPPORT = np.array([4, 1, 6, 3])
 D = len(BETA)
 DTYPES = together("dtype", [np.float32, np.float64])
-
-GMM, MR, MISSING = SymmetricMixture(SIGMA), SymmetricRegression(SIGMA), MissingRegression(SIGMA)
 #: A query of each kind, whether its rows have missing entries, and whether they have a response.
 QUERIES = {
-    "gmm gradient": (GMM.gradient(BETA, Clip(T)), False, False),
+    **wide_queries.QUERIES,
     "gmm gradient at a dense beta": (GMM.gradient(np.full(D, 0.3), Clip(T)), False, False),
-    "mr gradient": (MR.gradient(BETA, Clip(T, C)), False, True),
-    "mr truncated": (MR.truncated(BETA, T), False, True),
-    "missing gradient": (MISSING.gradient(BETA, Clip(T, C, BRACKET)), True, True),
     "missing gradient at zero": (MISSING.gradient(np.zeros(D), Clip(T, C, BRACKET)), True, True),
-    "missing truncated": (MISSING.truncated(BETA, T), True, True),
-    "gmm on_support": (GMM.on_support(BETA, SUPPORT, RADIUS), False, False),
-    "mr on_support": (MR.on_support(BETA, SUPPORT, RADIUS), False, True),
-    "missing on_support": (MISSING.on_support(BETA, SUPPORT, RADIUS), True, True),
-    "gmm screening": (GMM.screening(1.0, 2), False, False),
-    "mr screening": (MR.screening(1.0, 2), False, True),
-    "gmm moments": (GMM.moments(SUPPORT, RADIUS, 1.0), False, False),
-    "mr moments": (MR.moments(SUPPORT, RADIUS, 1.0), False, True),
     "sizes": (SizeHistogram(of_response=False), False, False),
     "sizes of responses": (SizeHistogram(of_response=True), False, True),
     "capped squares": (CappedSquares(of_response=False, cap=1.2), False, False),

@@ -282,15 +282,6 @@ class TestAfterwards:
         np.testing.assert_array_equal(regression.predict_proba(X, y), p)
         np.testing.assert_array_equal(regression.predict_proba(X), np.full((400, 2), 0.5))
 
-    def test_mixture_regression_samples(self, regression):
-        X = np.random.default_rng(0).standard_normal((20_000, 10))
-        y, component = regression.sample(X, random_state=1)
-        assert y.shape == component.shape == (20_000,)
-        noise = y - (2 * component - 1) * regression.predict(X)
-        assert abs(noise.mean()) < 0.02
-        assert noise.std() == pytest.approx(0.5, abs=0.02)
-        assert 0.48 < component.mean() < 0.52
-
     def test_missing_regression(self, linear, tables):
         X, y = tables["missing-regression"]
         hidden = np.isnan(X)

@@ -11,36 +11,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 from together import together
+from wide_queries import BETA, BRACKET, GMM, QUERIES, RADIUS, SIGMA, SUPPORT, C, T
 
 from dpem._threads import at_most, side_by_side
 from dpem.paper.engine import in_memory
-from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
 from dpem.tables.blocks import float_below
 from dpem.tables.dense_rows import TASK
 
-SIGMA, T, C, BRACKET, RADIUS = 0.8, 1.5, 0.75, 2.0, 1.25  # exact in float32, so that clip levels are the same
-BETA = np.array([0.0, 0.7, 0.0, -0.4, 0.2, 0.0, 0.0])
-SUPPORT = np.array([4, 1, 6, 3])
 DTYPES = together("dtype", [np.float32, np.float64])
-
-#: What is summed, by name: a query and whether its rows have missing entries and a response.
-GMM, MR, MISSING = SymmetricMixture(SIGMA), SymmetricRegression(SIGMA), MissingRegression(SIGMA)
-QUERIES = {
-    "gmm gradient": (GMM.gradient(BETA, Clip(T)), False, False),
-    "mr gradient": (MR.gradient(BETA, Clip(T, C)), False, True),
-    "mr truncated": (MR.truncated(BETA, T), False, True),
-    "missing gradient": (MISSING.gradient(BETA, Clip(T, C, BRACKET)), True, True),
-    "missing truncated": (MISSING.truncated(BETA, T), True, True),
-    "gmm on_support": (GMM.on_support(BETA, SUPPORT, RADIUS), False, False),
-    "mr on_support": (MR.on_support(BETA, SUPPORT, RADIUS), False, True),
-    "missing on_support": (MISSING.on_support(BETA, SUPPORT, RADIUS), True, True),
-    "gmm screening": (GMM.screening(1.0, 2), False, False),
-    "mr screening": (MR.screening(1.0, 2), False, True),
-    "gmm moments": (GMM.moments(SUPPORT, RADIUS, 1.0), False, False),
-    "mr moments": (MR.moments(SUPPORT, RADIUS, 1.0), False, True),
-}
 
 
 @np.errstate(all="ignore")

@@ -120,26 +120,6 @@ class TestRefusals:
         X, _ = table(DPMissingRegression)
         assert refused(ArraySource(X)) == "target must be given where the table is opened: this model has a response."
 
-    def test_one_row(self):
-        assert refused(ArraySource(np.ones((1, D)), np.ones(1))) == "X must have at least 2 rows, got 1."
-
-    def test_no_response_on_a_device(self):
-        assert refused(array_api_strict.ones((9, D))) == "y must be given: this model has a response."
-
-    @pytest.mark.parametrize(
-        ("X", "y", "message"),
-        [
-            (array_api_strict.ones((9, D)), np.ones(8), "y must be a vector with one response for each of the 9 rows."),
-            (array_api_strict.ones(9), np.ones(9), "X must be a table of rows and columns, got 1 dimension(s)."),
-            (array_api_strict.ones((9, 0)), np.ones(9), "X must have at least one column."),
-        ],
-    )
-    def test_shapes_on_a_device(self, X, y, message):
-        assert refused(X, y) == message
-
-    def test_integers_on_a_device(self):
-        assert "float32 or float64" in refused(array_api_strict.ones((9, D), dtype=array_api_strict.int64), np.ones(9))
-
     def test_a_dask_table_to_predict(self, case):
         with pytest.raises(ValueError, match="map_blocks"):
             case[4].predict(da.ones((4, D)))

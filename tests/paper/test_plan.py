@@ -214,20 +214,6 @@ class TestArguments:
             assert ". " not in sentence
             assert "\n" not in sentence
 
-    def test_privacy_must_be_stated(self):
-        for name in ("epsilon", "delta"):
-            with pytest.raises(ValueError, match="a privacy guarantee has no default"):
-                asked(**{name: None})
-
-    def test_numbers_of_numpy_are_numbers(self):
-        same = {
-            **{"n": np.int64(400), "d": np.int32(10), "sparsity": np.int64(3), "epsilon": np.float64(1.0)},
-            **{"sigma": np.float32(0.5), "signal": 1},
-        }
-        assert asked(**same) == asked(sparsity=3)
-        plan = asked(**same)
-        assert json.dumps(plan.to_dict())
-
 
 class TestSeveralRowsPerPerson:
     @pytest.mark.parametrize(("model", "sparsity"), [KINDS[0], KINDS[3], KINDS[4]])

@@ -1,8 +1,5 @@
 """Rehearsals are fits of nobody's rows: sums without compiled loops, the same noise for every candidate."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -81,21 +78,3 @@ def test_a_tie_changes_nothing():
     assert not comparison.improves(pipeline.first())
     comparison.best *= 1.01
     assert comparison.improves(pipeline.first())
-
-
-def test_candidates_that_begin_alike_are_rehearsed_once():
-    pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0))
-    steps = pipeline.steps(pipeline.first(), 0.1)
-    rehearsal, again = (Rehearsal(pipeline.problem, 4) for _ in range(2))
-    assert rehearsal.error(steps) == rehearsal.error(steps) == again.error(steps)
-    assert len(rehearsal._states) == 1 + len(steps)  # and the state before the first
-
-
-def test_a_plan_loads_no_compiler_and_no_database():
-    program = (
-        "import sys; from dpem import plan; "
-        "plan('symmetric-mixture', n=900, d=9, epsilon=1.0, delta=1e-5, sparsity=3, sigma=0.5); "
-        "print(sorted({'numba', 'sqlalchemy', 'tqdm', 'click'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

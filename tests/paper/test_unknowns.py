@@ -11,7 +11,7 @@ from dpem import Budget, BudgetExceeded
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.planning import SIGMA_SHARE
 from dpem.paper.sigma import estimate_sigma
-from dpem.paper.steps import PaperState, Trim
+from dpem.paper.steps import Trim
 from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_price
 from dpem.tables import ArraySource
 
@@ -135,12 +135,6 @@ class TestSigmaUnknown:
         assert (epsilon, delta) == (4.0, 1e-4)
         assert price.rho >= total_price(list(fitted.releases_)).rho * (1 - 1e-9)
 
-    def test_the_model_uses_it(self, fitted):
-        rows = clouds(50, seed=9)
-        p = fitted.predict_proba(rows)[:, 1]
-        logit = 2 * rows @ fitted.coef_ / fitted.sigma_**2
-        np.testing.assert_allclose(p, 1 / (1 + np.exp(-logit)), rtol=1e-6, atol=1e-12)
-
     def test_all_coefficients(self):
         """Without a selection the fit would be Gaussian alone; the histogram is not, so its price is the zCDP one."""
         fitted = DPSymmetricMixture(**SMALL, sigma=None).fit(clouds())
@@ -148,11 +142,6 @@ class TestSigmaUnknown:
         assert not price.gaussian
         assert price.delta(4.0) <= 1e-4 * (1 + 1e-9)
         assert len(fitted.support_) == D
-
-    def test_the_reference_asks_without_noise(self):
-        fitted = DPSymmetricMixture(epsilon=math.inf, delta=1e-4, sparsity=3, sigma=None).fit(clouds())
-        assert fitted.sigma_ == pytest.approx(0.5, rel=0.1)
-        assert fitted.guarantee_.private is False
 
     def test_a_given_sigma_is_not_asked_for(self):
         fitted = auto().fit(clouds())
@@ -247,26 +236,6 @@ class TestSparsityUnknown:
         kept = np.abs(full.coef_) > last.threshold
         np.testing.assert_array_equal(trimmed.coef_, np.where(kept, full.coef_, 0.0))
         assert kept.sum() < 6
-
-    def test_the_step_asks_nothing(self):
-        beta = np.array([0.5, -0.2, 0.1, 0.0, -0.1000001])
-        state = Trim(0.0, 0.1).run(None, None, PaperState(beta, np.arange(5)))  # no curator, no data
-        np.testing.assert_array_equal(state.beta, [0.5, -0.2, 0.0, 0.0, -0.1000001])
-        np.testing.assert_array_equal(state.support, [0, 1, 4])
-        np.testing.assert_array_equal(beta, [0.5, -0.2, 0.1, 0.0, -0.1000001])
-
-    def test_the_plan_says_so(self, fits):
-        plan = fits[0].plan_
-        assert "trim" in str(plan)
-        assert {"kind": "Trim", "threshold": plan.steps[-1].threshold, "rho": 0.0}.items() <= plan.to_dict()["steps"][
-            -1
-        ].items()
-
-    def test_up_to_all_columns(self):
-        fitted = auto(D).fit(clouds())
-        assert {0, 1, 2} <= set(fitted.support_)
-        np.testing.assert_array_equal(fitted.support_, np.flatnonzero(fitted.coef_))
-        assert len(fitted.support_) < D
 
     @pytest.mark.parametrize("estimator", ALL)
     @together(

@@ -118,13 +118,6 @@ def test_a_line_cut_short_costs_its_repetition_only(tmp_path, cut):
     assert COUNTED == [(901, 2)]
 
 
-def test_a_repetition_that_lacks_whole_lines_is_noticed(tmp_path):
-    whole = run(tmp_path, 3)
-    (tmp_path / "toy.csv").write_text("".join(whole.splitlines(keepends=True)[:-1]))
-    assert run(tmp_path, 3) == whole
-    assert COUNTED == [(901, 2)]
-
-
 def test_the_file_does_not_depend_on_who_finishes_first(tmp_path):
     first = run(tmp_path, 3)
     (tmp_path / "toy.csv").unlink()
@@ -142,14 +135,6 @@ def test_a_file_made_with_other_settings_or_code_is_refused_and_kept(tmp_path, m
 
 
 # The command ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("names", [["fig3"], "fig3", ["fig1", "fig3"], []])
-def test_an_unknown_name_lists_the_known_ones(names, tmp_path):
-    with pytest.raises(ValueError, match="known are fig1, figS1, missing, fig2, table1, rates, noise, all") as refusal:
-        reproduce(names, out=tmp_path / "new", raw=tmp_path / "new")
-    assert ("fig3" in str(refusal.value)) == bool(names)
-    assert not (tmp_path / "new").exists()
 
 
 def test_all_three_files_are_written_and_agree(tmp_path, monkeypatch):
@@ -170,18 +155,6 @@ def test_all_three_files_are_written_and_agree(tmp_path, monkeypatch):
     assert str(curves.SEED) in text
 
 
-def test_fewer_repetitions_never_replace_more(tmp_path, monkeypatch):
-    panels = figures.three_panels(SMALL, (900,) * 3, (3,) * 3, (1.0,) * 3)
-    monkeypatch.setitem(EXPERIMENTS, "tiny", figures.high_dimensional("tiny", "a small figure", [panels]))
-    common = {"out": tmp_path / "out", "workers": 1, "progress": False}
-    reproduce(["tiny"], reps=2, raw=tmp_path / "raw", **common)
-    before = (tmp_path / "out/tiny.csv").read_bytes()
-    monkeypatch.setattr(runner, "run", lambda *args: pytest.fail("something was computed"))
-    with pytest.raises(ValueError, match=r"tiny\.csv rests on 2 repetitions; 1 would replace it"):
-        reproduce(["tiny"], reps=1, raw=tmp_path / "other", **common)
-    assert (tmp_path / "out/tiny.csv").read_bytes() == before
-
-
 # Verdicts ------------------------------------------------------------------------------------------------------------
 
 
@@ -192,16 +165,6 @@ def results_of(errors: dict[Setting, dict[str, list[float]]]) -> Results:
         for rep in range(len(next(iter(methods.values())))):
             found[key(at), rep] = [Point(m, 0, values[rep]) for m, values in methods.items()]
     return Results.of(found)
-
-
-def test_a_refusal_is_called_one():
-    panels = figures.three_panels(SMALL, (900,) * 3, (3,) * 3, (1.0,) * 3)
-    errors = {m: [0.5, 0.7] for m in (*figures.METHODS, curves.PRINTED_REFERENCE)}
-    errors[IMPROVED] = [math.nan, math.nan]
-    found = figures.verdict(results_of({SMALL: errors}), (SMALL,), panels)
-    assert any("refuses to fit in 1 of 1 settings" in sentence for sentence in found.sentences)
-    assert "refused" in found.rows[0]
-    assert not any("nan" in part for part in (*found.sentences, *found.rows[0]))
 
 
 def test_slopes_recover_a_planted_exponent():

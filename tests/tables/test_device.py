@@ -9,24 +9,15 @@ from importlib.util import find_spec
 import array_api_strict
 import numpy as np
 import pytest
+from test_sparse import QUERIES, table
 
-from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
+from dpem.paper.models import SymmetricMixture
 from dpem.paper.queries import Clip
 from dpem.query import BLOCK
 from dpem.tables import ArraySource
 from dpem.tables import array as device_module
 from dpem.tables.array import DeviceSource
 from dpem.tables.blocks import float_below
-
-BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])
-SUPPORT = np.array([0, 1, 4])
-QUERIES = {
-    "gmm gradient": SymmetricMixture(0.8).gradient(BETA, Clip(0.75)),
-    "gmm support": SymmetricMixture(0.8).on_support(BETA, SUPPORT, 0.7),
-    "mr screening": SymmetricRegression(0.8).screening(1.0, 2),
-    "mr moments": SymmetricRegression(0.8).moments(SUPPORT, 0.9, 1.0),
-    "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(0.75, 0.5, 1.25)),
-}
 
 
 def strict(values, device="CPU_DEVICE"):
@@ -43,14 +34,6 @@ KINDS = {"strict": strict, "strict, another device": functools.partial(strict, d
 if find_spec("torch") is not None:
     KINDS["torch"] = torch_tensor
 by_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-def table(n, dtype=np.float64, missing=False):
-    rng = np.random.default_rng(n)
-    X = rng.standard_normal((n, 5))
-    if missing:
-        X[rng.random(X.shape) < 0.2] = np.nan
-    return X.astype(dtype), rng.standard_normal(n)
 
 
 @by_kind

@@ -27,10 +27,6 @@ N = 400
 SALARY = 73219
 
 
-def repr_of(odd):
-    return type(odd).__name__
-
-
 def people(seed=0):
     rng = np.random.default_rng(seed)
     return {
@@ -98,17 +94,6 @@ def coordinates(X, y=None, **more):
     return schema.coordinates(np, rows[:, schema.reads])
 
 
-@every_kind
-def test_one_null_leaves_the_levels_of_other_rows(kind):
-    columns, _ = people()
-    before = coordinates(KINDS[kind](columns))
-    columns["smoker"] = [None, *columns["smoker"].tolist()[1:]]
-    after = coordinates(KINDS[kind](columns))
-    np.testing.assert_array_equal(before[1:], after[1:])
-    assert np.isnan(after[0, 1])
-    assert not np.isnan(before).any()
-
-
 @pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow"])
 def test_categories_are_not_levels(kind):
     """They were found in rows: one person may be all there is of a category."""
@@ -135,26 +120,6 @@ def test_other_takes_what_is_no_level():
     assert np.isnan(found[3:]).all()
 
 
-@pytest.mark.parametrize("odd", [pd.NA, None, math.nan, "text", 10**400, 1j, [1], pd.Timestamp(0), True], ids=repr_of)
-def test_no_entry_of_a_frame_is_refused(odd):
-    columns, y = people()
-    usual = coordinates(pd.DataFrame(columns))
-    for name in columns:
-        frame = pd.DataFrame(columns).astype({name: object})
-        frame.at[0, name] = odd
-        np.testing.assert_array_equal(coordinates(frame)[1:], usual[1:])
-        regression().fit(frame, y)
-
-
-def test_a_boolean_column_with_one_null():
-    flags = pd.array([True, False] * (N // 2), dtype="boolean")
-    usual = coordinates(pd.DataFrame({"flag": flags}), bounds={"flag": (0, 1)}, levels=None)
-    flags[0] = pd.NA
-    for kind in ("boolean", object):
-        found = coordinates(pd.DataFrame({"flag": flags.astype(kind)}), bounds={"flag": (0, 1)}, levels=None)
-        np.testing.assert_array_equal(found[1:], usual[1:])
-
-
 def test_a_response_in_a_frame_with_a_column_called_name():
     columns, y = people()
     model = regression().fit(pd.DataFrame(columns), pd.DataFrame({"name": y}))
@@ -165,17 +130,6 @@ def test_a_response_that_is_called_as_a_column_is():
     columns, y = people()
     with pytest.raises(ValueError, match=r"y has the name of a column of X, 'salary'"):
         regression().fit(pd.DataFrame(columns), pd.Series(y, name="salary"))
-
-
-def test_an_object_array_has_an_answer():
-    columns, y = people()
-    X = np.column_stack(list(columns.values())).astype(object)
-    X[0, 0], X[1, 1], X[2, 0] = 10**400, pd.NA, "secret"
-    known = {"bounds": {"x0": (0, 100_000)}, "levels": {"x1": [0, 1]}}
-    regression(**known).fit(X, y)
-    y = y.astype(object)
-    y[3] = "secret"
-    regression(**known).fit(X, y)
 
 
 @pytest.mark.parametrize("line", ["Ada;73219", "Ada|73,5", "Ada,1987-03-04", "Ada\t12:30", "ada@example.org;x", "x;-7"])

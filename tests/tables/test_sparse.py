@@ -19,14 +19,14 @@ from dpem.tables import sparse as sparse_module
 from dpem.tables.base import slack
 from dpem.tables.sparse import SparseSource
 
-BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])
+BETA = np.array([0.7, -0.4, 0.0, 0.0, 0.5])  # clip levels are exact in float32
 SUPPORT = np.array([0, 1, 4])
 QUERIES = {
-    "gmm gradient": SymmetricMixture(0.8).gradient(BETA, Clip(0.9)),
+    "gmm gradient": SymmetricMixture(0.8).gradient(BETA, Clip(0.75)),
     "gmm support": SymmetricMixture(0.8).on_support(BETA, SUPPORT, 0.7),
     "mr screening": SymmetricRegression(0.8).screening(1.0, 2),
     "mr moments": SymmetricRegression(0.8).moments(SUPPORT, 0.9, 1.0),
-    "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(0.9, 0.7, 1.1)),
+    "missing gradient": MissingRegression(0.8).gradient(BETA, Clip(0.75, 0.5, 1.25)),
 }
 
 
