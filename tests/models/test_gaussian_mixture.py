@@ -288,9 +288,10 @@ def test_independent_columns_are_no_components():
     rng = np.random.default_rng(2)
     shuffled = np.column_stack([rng.permutation(column) for column in X.T])
     assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(shuffled).n_components_ == 1
-    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=3).fit(shuffled)
-    assert not model.fit_check_.better
-    assert "independent columns" in model.fit_check_.verdict
+    checks = [DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=s).fit(shuffled).fit_check_ for s in range(5)]
+    assert sum(check.better for check in checks) <= 1  # a fit in about fifty is called better
+    assert np.median([check.lead for check in checks]) < 0
+    assert all("independent columns" in check.verdict for check in checks)
 
 
 def test_the_product_of_margins_is_the_density_of_shuffled_columns():

@@ -79,16 +79,23 @@ def yes_no(seed, n, items, K):
 
 @pytest.mark.parametrize("most_cells", [4096, 100])
 def test_the_classes_are_found(monkeypatch, most_cells):
-    """On all cells, and on drawn rows."""
+    """On all cells, and on drawn rows. The largest distance of a class is .024 in the mean, on drawn rows .029, with
+    standard deviations of .008 and .02 from fit to fit; a class that is not found is .28 away.
+    """
     monkeypatch.setattr(steps, "TUNING", replace(TUNING, most_cells=most_cells, restarts=4))
     X, z = yes_no(3, 20_000, 10, 4)
     free = DPLatentClass(**given((2,) * 10, n_classes=4, epsilon=math.inf)).fit(X)
-    model = DPLatentClass(**given((2,) * 10, n_classes=4, epsilon=0.5, random_state=0)).fit(X)
-    assert adjusted_rand_score(z, model.predict(X)) > adjusted_rand_score(z, free.predict(X)) - 0.03
-    gap = np.abs(model.theta_.probabilities[:, None] - free.theta_.probabilities).mean(axis=2).min(axis=1)
-    assert gap.max() < (0.03 if most_cells == 4096 else 0.07)
-    assert model.fit_check_.better
-    assert model.score(X) > free.score(X) - 0.02
+    gaps = []
+    for seed in range(4):
+        model = DPLatentClass(**given((2,) * 10, n_classes=4, epsilon=0.5, random_state=seed)).fit(X)
+        assert adjusted_rand_score(z, model.predict(X)) > adjusted_rand_score(z, free.predict(X)) - 0.03
+        gaps.append(
+            np.abs(model.theta_.probabilities[:, None] - free.theta_.probabilities).mean(axis=2).min(axis=1).max()
+        )
+        assert model.fit_check_.better
+        assert model.score(X) > free.score(X) - 0.02
+    assert np.mean(gaps) < (0.04 if most_cells == 4096 else 0.065)
+    assert max(gaps) < 0.12
 
 
 @pytest.mark.parametrize("epsilon", [1.0, math.inf])
