@@ -81,8 +81,6 @@ def estimator(kind: type[Any], d: int, epsilon: float, groups: int | None) -> An
         given["bounds"] = (-1.0, 1.0)
     elif "levels" in takes:
         given["levels"] = {f"x{j}": [0, 1] for j in range(d)}
-    if "y_bounds" in takes:
-        given["y_bounds"] = (-1.0, 1.0)
     count = counted(kind)
     return kind(**given, **({count: groups} if count else {}))
 

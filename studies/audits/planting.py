@@ -1,7 +1,7 @@
 """A pytest plugin that plants the bug named by DPEM_PLANTED for the whole run.
 
-It is planted twice: before the tests' noise takes the place of the private samplers, so that a test of these samplers has
-a sampler with the bug, and over the tests' noise for all other tests.
+It is planted twice: before the tests' noise takes the place of the private samplers, so that a test of these has a
+sampler with the bug, and over the tests' noise for all other tests.
 """
 
 import os
