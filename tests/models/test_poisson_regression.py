@@ -176,3 +176,10 @@ def test_rare_values_that_noise_hides_have_no_huge_effect():
     for seed in range(3):
         model = dpem.DPPoissonRegression(epsilon=0.7, delta=1e-6, bounds=(0, 12), y_bounds=(0, 15), random_state=seed)
         assert abs(12 * model.fit(x[:, None], y).coef_[0]) < 3
+
+
+def test_bounds_of_the_response_that_are_much_too_wide_are_named():
+    X, y = drawn(4000, 8)
+    for high, codes in ((60, []), (600, ["wide-bounds"])):
+        model = fitted(X, y, y_bounds=(0, high), check=False)
+        assert [own.code for own in model.diagnostics_ if own.code == "wide-bounds"] == codes

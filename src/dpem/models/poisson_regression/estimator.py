@@ -34,8 +34,9 @@ FIRST_DISPERSION, LAST_DISPERSION = 0.03, 0.05
 OVERDISPERSED, STANDARD_ERRORS, EXTREME = 1.2, 2.0, 25.0
 #: The dispersion that is supposed at first, at most.
 MOST_DISPERSION = 100.0
-#: Counts of which so many are at the upper bound are said to be clipped.
-AT_BOUND = 0.05
+#: Counts of which so many are at the upper bound are said to be clipped. Bounds are called too wide if the largest is
+#: so many times the mean, and so large: at 1,500 times the mean half of the intervals missed, at 150 times none.
+AT_BOUND, WIDE, LARGE = 0.05, 256.0, 128.0
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,14 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
                     "Larger y_bounds would help.",
                 )
             )
+        mean = self.theta_.response
+        if math.isfinite(self.plan_.epsilon) and high > max(WIDE * mean, LARGE):
+            message = (
+                f"The upper bound {high:g} is more than {WIDE:g} times the mean count, about {mean:.2g}: coefficients "
+                "and the dispersion may be far off."
+            )
+            advice = "Narrower y_bounds would help: larger counts are clipped."
+            diagnostics.append(Diagnostic("wide-bounds", "warning", message, advice))
         phi, error = self.theta_.dispersion
         if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
             few = " A few large counts may decide the coefficients, whose intervals may be too short."
