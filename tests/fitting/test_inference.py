@@ -129,6 +129,18 @@ def test_wrong_hypotheses_are_refused_in_a_sentence():
             model.t_test(wrong)
 
 
+def test_what_is_left_of_a_level_is_refused_and_so_are_no_rows():
+    """``conf_int(0.05)`` is statsmodels' for 95 %: intervals at 5 % would be taken for those."""
+    X = np.random.default_rng(0).uniform(size=(50, 2))
+    model = dpem.DPLinearRegression(epsilon=math.inf, delta=1e-6, bounds=(0, 1), y_bounds=(0, 1))
+    model.fit(pd.DataFrame(X, columns=["x0", "x1"]), X[:, 0])
+    for method in (model.conf_int, model.summary, model.t_test("x0 = 1").conf_int):
+        with pytest.raises(ValueError, match=r"^level must be the coverage, such as 0\.95, .*; got 0\.05\.$"):
+            method(0.05)
+    with pytest.raises(ValueError, match=r"^X must have at least one row, got none\.$"):
+        model.predict(pd.DataFrame({"x0": [], "x1": []}, dtype=float))
+
+
 def test_names_of_levels_need_no_backquotes_and_factors_no_parentheses():
     frame = rows()
     model = dpem.DPLogisticRegression.from_formula(

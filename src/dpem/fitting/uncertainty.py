@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 
-from dpem._validation import ArgumentError, is_fraction
+from dpem._validation import ArgumentError, is_fraction, shown
 from dpem.query import FloatArray
 
 
@@ -64,7 +64,7 @@ class Uncertainty:
         array([[0.  , 0.3 ],
                [2.45, 6.53]])
         """
-        reach = float(ndtri(0.5 + is_fraction("level", level) / 2)) * self.total
+        reach = _standard_errors(level) * self.total
         ends = np.column_stack([self.estimate - reach, self.estimate + reach])
         for j, kind in enumerate(self.kinds):
             if kind == "share":
@@ -153,7 +153,7 @@ class Contrasts:
 
     def conf_int(self, level: float = 0.95) -> FloatArray:
         """Lower and upper end of each combination's interval."""
-        reach = float(ndtri(0.5 + is_fraction("level", level) / 2)) * self.sd
+        reach = _standard_errors(level) * self.sd
         return np.column_stack([self.effect - reach, self.effect + reach])
 
     def summary_frame(self, level: float = 0.95) -> Any:
@@ -256,3 +256,10 @@ def _belongs(name: str, term: str) -> bool:
         part == wanted_part or part.startswith((f"{wanted_part}=", f"{wanted_part}[", f"C({wanted_part})="))
         for part, wanted_part in zip(parts, wanted, strict=True)
     )
+
+
+def _standard_errors(level: float) -> float:
+    """How many standard errors an interval reaches to either side. A level below one half is meant as its rest."""
+    if is_fraction("level", level) < 0.5:
+        raise ArgumentError("level", f"must be the coverage, such as 0.95, not what is left of it; got {shown(level)}.")
+    return float(ndtri(0.5 + level / 2))

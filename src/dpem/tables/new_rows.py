@@ -40,6 +40,8 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         frame, unused = frame_of(X), (getattr(estimator, "person", None), getattr(estimator, "weights", None))
         frame = frame.only([name for name in frame.names if name not in unused])
         _refuse_other_columns(estimator, len(frame.names), frame.names)
+        if frame.n_rows == 0:
+            raise ArgumentError("X", "must have at least one row, got none.")
         for chunk in frame_source(frame, None, levels, spelled=frame.names).chunks():
             yield chunk.X
     elif is_source(X):
