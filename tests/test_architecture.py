@@ -16,13 +16,7 @@ TREES = {p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text("utf-8")) for 
 
 NOISE = ("privacy/noise.py", "privacy/gumbel.py")
 #: Modules that simulate: what they draw is never released as private.
-SIMULATION = (
-    "paper/planning/",
-    "paper/algorithms.py",
-    "fitting/rehearsal.py",
-    "fitting/surrogate/",
-    "audit/",
-)
+SIMULATION = ("paper/planning/", "paper/algorithms.py", "fitting/rehearsal.py", "fitting/surrogate/", "audit/")
 #: Packages where a function named ``sample`` or ``draw`` draws from a fitted, public model.
 SAMPLING = ("paper/", "models/", "fitting/")
 

@@ -68,10 +68,7 @@ def completed(tmp_path, *words):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [
-        (("dpem", "fit", "linear"), ["linear-regression"]),
-        (("dpem", "ledger", "verify", "--he"), ["--head", "--help"]),
-    ],
+    [(("dpem", "fit", "linear"), ["linear-regression"]), (("dpem", "ledger", "verify", "--he"), ["--head", "--help"])],
 )
 def test_bash_completes(tmp_path, words, offered):
     assert completed(tmp_path, *words) == offered

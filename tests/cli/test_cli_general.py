@@ -92,13 +92,6 @@ def test_a_formula_takes_precedence_over_the_columns_of_a_settings_file():
     assert "--target cannot be used with --formula" in refused.err
 
 
-def test_a_formula_may_name_the_target_of_a_settings_file():
-    Path("rows.csv").write_text("a,y\n" + "0.5,0.75\n" * 50, encoding="utf-8")
-    settings = 'data = "rows.csv"\ntarget = "y"\n[bounds]\na = [0, 1]\ny = [0, 1]\n'
-    Path("dpem.toml").write_text(settings, encoding="utf-8")
-    assert dpem("fit", "linear-regression", *PRICE, "--formula", "y ~ a", "--dry-run").code == 0
-
-
 @pytest.mark.parametrize("declared", ["levels", "classes", "formula"])
 def test_a_response_of_texts_is_read_as_its_classes(declared):
     """By the levels of a settings file, or by --classes."""
@@ -155,12 +148,6 @@ def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, message, dry):
     assert (done.code, done.out) == (code, ""), done.err
     assert message in done.err
     assert sorted(os.listdir()) == before
-
-
-def test_every_column_that_is_no_number_is_named_at_once():
-    done = dpem("fit", "symmetric-mixture", "people.csv", "--sep", ";", "--strict", *PRICE, "--sigma", "1")
-    assert done.code == 3
-    assert "columns number 1, number 2, number 4, number 5, number 6" in done.err
 
 
 def test_quiet():

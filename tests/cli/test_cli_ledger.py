@@ -36,10 +36,7 @@ def test_an_untouched_ledger_is_verified_with_its_models_and_reports():
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        (
-            "UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 2",
-            "entry 2 (fit) was changed",
-        ),
+        ("UPDATE dpem_entries SET body = json_set(body, '$.rho', 1e-9) WHERE number = 2", "entry 2 (fit) was changed"),
         ("UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', 9)", "entry 1 (opened) was changed"),
         ("DELETE FROM dpem_entries WHERE number = 4", "1 row(s) of dpem_entries were removed"),
     ],

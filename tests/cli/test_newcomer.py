@@ -127,14 +127,6 @@ def test_what_is_missing_is_named_at_once():
     assert "--n must be given (" in dpem("plan", "linear-regression", "--d", "3", "--delta", "1e-6").err
 
 
-def test_a_number_of_columns_that_is_given_wins_over_the_settings():
-    assert dpem("init", "patienten.csv").code == 0
-    filled_in()
-    plan = ("plan", "linear-regression", "--n", "1e4", "--json")
-    assert dpem(*plan).json["d"] == 4
-    assert dpem(*plan, "--d", "30").json["d"] == 30
-
-
 def test_a_first_line_that_is_a_record_is_not_repeated():
     Path("dpem.toml").write_text(
         'data = "people.csv"\nepsilon = 1.0\ndelta = 1e-6\n[levels]\nsecrets = ["no", "yes"]\n', encoding="utf-8"

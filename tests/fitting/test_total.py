@@ -27,14 +27,7 @@ FITS = {
 }
 every_fit = pytest.mark.parametrize("name", FITS)
 
-ODD = {
-    "nan": math.nan,
-    "inf": math.inf,
-    "-inf": -math.inf,
-    "huge": 1.7e308,
-    "-huge": -1.7e308,
-    "tiny": 5e-324,
-}
+ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "huge": 1.7e308, "-huge": -1.7e308, "tiny": 5e-324}
 
 
 def table(dtype=np.float64):

@@ -36,11 +36,7 @@ def classes(seed=0, levels=LEVELS, K=K):
 
 def family(theta, levels=LEVELS, observed=1.0, **more):
     return ClassFamily(
-        len(theta.weights),
-        Items(levels),
-        np.full(len(levels), observed),
-        theta.weights @ theta.probabilities,
-        **more,
+        len(theta.weights), Items(levels), np.full(len(levels), observed), theta.weights @ theta.probabilities, **more
     )
 
 

@@ -22,10 +22,7 @@ def _wait_in_silence(module):
     module.PROGRESS_AFTER = 3600.0
 
 
-_CHANGES = {
-    "dpem.privacy.noise": _inject_noise,
-    "dpem.cli.common": _wait_in_silence,
-}
+_CHANGES = {"dpem.privacy.noise": _inject_noise, "dpem.cli.common": _wait_in_silence}
 
 
 class _AfterLoading(importlib.abc.MetaPathFinder):

@@ -120,10 +120,7 @@ def edited(path, *change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            (["parameters", "rows_per_person"], 1),
-            "plan.rows_per_person does not agree with parameters.rows_per_person",
-        ),
+        ((["parameters", "rows_per_person"], 1), "plan.rows_per_person does not agree with parameters.rows_per_person"),
         ((["parameters", "rows_per_person"], 0), "rows_per_person must be a whole number of at least 1"),
         ((["parameters", "rows_per_person"], 2.0), "rows_per_person must be a whole number"),
         ((["plan", "rows_per_person"], 9), "plan.rows_per_person does not agree with parameters.rows_per_person"),

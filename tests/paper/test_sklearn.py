@@ -5,12 +5,11 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone, is_regressor
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import get_tags
 
 from dpem import Budget
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -108,16 +107,6 @@ def test_nothing_works_before_fit_nor_after_a_refused_one(estimator, data):
         with pytest.raises(NotFittedError):
             fresh.sample(3 if estimator is DPSymmetricMixture else X)
         assert not hasattr(fresh, "means_")
-
-
-def test_tags_say_what_the_data_may_be():
-    for estimator in ALL:
-        tags = get_tags(estimator())
-        assert tags.non_deterministic
-        assert not get_tags(estimator(random_state=0)).non_deterministic
-        assert tags.target_tags.required == (estimator is not DPSymmetricMixture)
-        assert tags.input_tags.allow_nan
-        assert is_regressor(estimator()) == (estimator is DPMissingRegression)
 
 
 def test_pipeline_and_cross_validation():

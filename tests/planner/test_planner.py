@@ -160,11 +160,6 @@ class TestBrowser:
             message = js(shown, f"inWords(model(read()), read(), {{median: {median}}})")
             assert message == f"Of {people} assigned to another component than without privacy."
 
-    def test_a_loss_of_what_is_explained_is_stated_as_such(self, shown):
-        own = "{quantity: 'R² lost to privacy', effect: {}}"
-        message = js(shown, f"inWords({own}, {{effect: 0.4}}, {{median: 0.012}})")
-        assert message == "Columns that explain 40 % of the variance without privacy explain about 38.8 % with it."
-
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.03, 1e-9), (1.0, 1e-6), (3.3, 3e-7), (19.0, 1e-3)])
     def test_prices_are_those_of_the_accountant(self, shown, epsilon, delta):
         for gaussian in (True, False):

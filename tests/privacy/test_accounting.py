@@ -88,10 +88,7 @@ def test_composed_gaussians_never_claim_less_than_the_pld_oracle(count, epsilon)
     claimed = total([Price(rho, gaussian=True)] * count).delta(epsilon)
     low, high = (
         privacy_loss_distribution.from_gaussian_mechanism(
-            sigma(rho),
-            pessimistic_estimate=pessimistic,
-            value_discretization_interval=1e-4,
-            use_connect_dots=False,
+            sigma(rho), pessimistic_estimate=pessimistic, value_discretization_interval=1e-4, use_connect_dots=False
         )
         .self_compose(count)
         .get_delta_for_epsilon(epsilon)

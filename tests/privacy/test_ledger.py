@@ -303,8 +303,7 @@ def test_nothing_is_made_by_looking(path):
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET {} = {}", "DELETE FROM {}"])
 @pytest.mark.parametrize(
-    ("table", "column"),
-    [("dpem_meta", "version"), ("dpem_datasets", "body"), ("dpem_entries", "body")],
+    ("table", "column"), [("dpem_meta", "version"), ("dpem_datasets", "body"), ("dpem_entries", "body")]
 )
 def test_rows_are_never_changed_in_sqlite(path, statement, table, column):
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)

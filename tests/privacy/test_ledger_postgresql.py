@@ -20,10 +20,7 @@ BODY = {
     "time": "2030-01-01T00:00:00+00:00",
 }
 #: What the page on ledgers tells an administrator to grant.
-GRANTS = (
-    "GRANT SELECT ON dpem_meta, dpem_datasets TO analyst",
-    "GRANT SELECT, INSERT ON dpem_entries TO analyst",
-)
+GRANTS = ("GRANT SELECT ON dpem_meta, dpem_datasets TO analyst", "GRANT SELECT, INSERT ON dpem_entries TO analyst")
 
 
 @pytest.fixture

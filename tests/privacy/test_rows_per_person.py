@@ -10,16 +10,7 @@ import pytest
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
-from dpem.privacy import (
-    Account,
-    Budget,
-    BudgetExceeded,
-    Curator,
-    Ledger,
-    SeededNoise,
-    largest_price,
-    total_price,
-)
+from dpem.privacy import Account, Budget, BudgetExceeded, Curator, Ledger, SeededNoise, largest_price, total_price
 from dpem.query import Bound, Chunk
 from dpem.tables import ArraySource
 

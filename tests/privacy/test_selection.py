@@ -70,10 +70,7 @@ def test_laws_written_out_above():
     assert permute_and_flip(np.array([0.3, 2.0, 1.0])).sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    ("u", "draws"),
-    [([0.2, 1.0], 3_000), ([2.0, 0.0, 1.0], 5_000), ([0.0, 0.5, 1.5, 2.0], 5_000)],
-)
+@pytest.mark.parametrize(("u", "draws"), [([0.2, 1.0], 3_000), ([2.0, 0.0, 1.0], 5_000), ([0.0, 0.5, 1.5, 2.0], 5_000)])
 def test_top_one_is_the_softmax(noise, u, draws):
     u = np.array(u)
     law = {(j,): p for j, p in enumerate(softmax(u))}

@@ -14,7 +14,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler
-from dpem._html import measured, number, percent, text
+from dpem._html import measured, number, text
 from dpem.fitting import summary
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.summary import coefficient_noise
@@ -354,9 +354,6 @@ class TestReadableByEveryone:
 class TestPieces:
     def test_numbers(self):
         assert [number(v) for v in (0.0, 1.0, 12345.6, 99999.9, 0.001)] == ["0", "1", "12346", "100000", "0.001"]
-
-    def test_percent(self):
-        assert [percent(v) for v in (0.0, 0.123456, 0.99999)] == ["0 %", "12.3 %", "100 %"]
 
     def test_ticks_cover_the_range(self):
         for low, high in [(-1e-9, 2e-9), (0, 1), (-3e5, 1), (0.1, 0.11)]:

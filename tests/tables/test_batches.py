@@ -118,11 +118,7 @@ SQUARE = np.ones((2, 2))
         ([(SQUARE, np.array([b"secret", b"s"]))], {}, "y must hold numbers, got bytes"),
         ([np.array([[1j]])], {}, "X of a batch must be numeric, got complex128"),
         ([SQUARE, pd.DataFrame({"a": [1.0]})], {}, "batches must be of one kind"),
-        (
-            [pd.DataFrame({"a": [1.0]}), pd.DataFrame({"b": [1.0]})],
-            {},
-            "must have the column 'a' of the first, once",
-        ),
+        ([pd.DataFrame({"a": [1.0]}), pd.DataFrame({"b": [1.0]})], {}, "must have the column 'a' of the first, once"),
         ([pd.DataFrame({"a": ["secret"]})], {}, "column 'a' is not numeric"),
     ],
 )

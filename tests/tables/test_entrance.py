@@ -29,10 +29,7 @@ SALARY = 73219
 
 def people(seed=0):
     rng = np.random.default_rng(seed)
-    return {
-        "salary": rng.integers(20_000, 90_000, N),
-        "smoker": rng.integers(0, 2, N),
-    }, rng.normal(size=N)
+    return {"salary": rng.integers(20_000, 90_000, N), "smoker": rng.integers(0, 2, N)}, rng.normal(size=N)
 
 
 def regression(**more):
