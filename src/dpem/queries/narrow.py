@@ -108,9 +108,18 @@ def weighted(values: Any, shares: Any) -> Any:
     return values * (shares if values.ndim == 1 else shares[:, None])
 
 
+def all_finite(values: NDArray[np.floating]) -> bool:
+    """Whether the sum of each column is finite, by a product: True if every number is, unless sums overflow.
+
+    >>> all_finite(np.ones((3, 2))), all_finite(np.array([1.0, np.nan]))
+    (True, False)
+    """
+    return bool(np.isfinite(np.dot(np.ones(len(values)), values)).all())
+
+
 def zero_nonfinite(xp: Namespace, values: Array) -> Array:
     """``values`` with 0 in the place of what is not finite."""
-    if isinstance(values, np.ndarray) and np.isfinite(np.sum(values)):
+    if isinstance(values, np.ndarray) and all_finite(values):
         return values
     return xp.where(xp.isfinite(values), values, 0.0)
 
@@ -146,15 +155,18 @@ def squares(xp: Namespace, v: Array) -> Array:
     return (v * v) @ like(xp, np.ones(v.shape[1]), v)
 
 
-def sum_in_ball(xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None) -> Array:
-    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball`: as one product, since Σ f_i·v_i
-    needs no copy of the scaled rows. A namespace without ``linalg`` is one that records a formula for one row.
+def sum_in_ball(
+    xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None, shares: Array = None
+) -> Array:
+    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball` and then multiplied by its part of
+    ``shares``: as one product, since Σ f_i·v_i needs no copy of the scaled rows. A namespace without ``linalg`` is one
+    that records a formula for one row.
     """
     if isinstance(v, np.ndarray):
         factor, odd = _factors(v, radius, times, size)
-        return over_rows(np, factor, np.where(odd[:, None], 0.0, v) if odd.any() else v)
+        return over_rows(np, weighted(factor, shares), np.where(odd[:, None], 0.0, v) if odd.any() else v)
     if not hasattr(xp, "linalg"):
-        return xp.sum(into_ball(xp, v, radius, times), axis=0)
+        return xp.sum(weighted(into_ball(xp, v, radius, times), shares), axis=0)
     v = v if times is None else v * times[:, None]
     norm = xp.linalg.vector_norm(v, axis=1)
     finite, long = xp.isfinite(norm), norm > radius
@@ -162,7 +174,7 @@ def sum_in_ball(xp: Namespace, v: Array, radius: float, times: Array = None, siz
     if not bool(xp.all(finite)):
         factor = xp.where(finite, factor, xp.zeros_like(norm))
         v = xp.where(finite[:, None], v, xp.zeros_like(v))
-    return xp.matmul(factor, v)
+    return xp.matmul(weighted(factor, shares), v)
 
 
 def _factors(v: FloatArray, radius: float, times: Any, size: Any) -> tuple[FloatArray, NDArray[np.bool_]]:

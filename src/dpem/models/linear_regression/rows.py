@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dpem.queries.block_loop import product
-from dpem.queries.narrow import NarrowQuery, squares
+from dpem.queries.narrow import NarrowQuery, all_finite, squares
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
@@ -99,8 +99,9 @@ class Frame:
 
 def standardized(xp: Namespace, x: Array, centre: FloatArray, scale: FloatArray) -> Array:
     """scale·(x − centre) of each row, NaN where x is; a factor's coordinates are missing together."""
-    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):
-        z = product(xp, x, scale.T)
+    if isinstance(x, np.ndarray) and all_finite(x):
+        sizes = np.diag(scale)
+        z = x * sizes if np.count_nonzero(scale) == np.count_nonzero(sizes) else product(xp, x, scale.T)
         z -= scale @ centre
         return z
     missing = xp.isnan(x)
@@ -126,7 +127,7 @@ def by_missing(xp: Namespace, x: Array, y: Array, shares: Array = None) -> Itera
 
     Sums do not depend on the order of rows but for rounding, which a source's slack covers in any order.
     """
-    if isinstance(x, np.ndarray) and not np.isnan(np.sum(x)):  # a sum of numbers in [−1, 1]: NaN if any is missing
+    if isinstance(x, np.ndarray) and all_finite(x):
         yield x, y, shares, False
         return
 

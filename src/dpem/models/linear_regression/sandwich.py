@@ -15,8 +15,8 @@ from dpem.models.linear_regression.rows import RowQuery, Rows
 from dpem.models.linear_regression.state import CurrentFit, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
-from dpem.queries.block_loop import over_rows, product
-from dpem.queries.narrow import into_ball, rounded, weighted, zero_nonfinite
+from dpem.queries.block_loop import product
+from dpem.queries.narrow import rounded, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 
 
@@ -59,7 +59,7 @@ class ScoreVariance(RowQuery):
         weight = xp.zeros_like(rows.r) + self.sigma**2 / rows.v
         e2 = weighted(xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2), rows.shares) - self.mean
         t = weighted(xp.where(rows.seen, e2, xp.zeros_like(rows.r)), rows.shares)
-        return over_rows(xp, t, into_ball(xp, along * along, self.radius, times=weight))
+        return sum_in_ball(xp, along * along, self.radius, times=weight, shares=t)
 
 
 def influence_directions(fit: CurrentFit) -> FloatArray:

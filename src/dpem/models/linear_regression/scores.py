@@ -24,7 +24,7 @@ from dpem.models.linear_regression.rows import RowQuery, Rows
 from dpem.models.linear_regression.state import CurrentFit, ErrorShape, Estimate, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
-from dpem.queries.narrow import into_ball, rounded, sum_in_ball, weighted, zero_nonfinite
+from dpem.queries.narrow import rounded, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
@@ -58,9 +58,7 @@ class Score(RowQuery):
         if self.beyond:
             length = zero_nonfinite(xp, xp.abs(factor) * rows.size)
             factor = factor * (1 - self.beyond / xp.clip(length, self.beyond, math.inf))
-        if rows.shares is None:
-            return sum_in_ball(xp, rows.a, self.radius, factor, rows.size)
-        return xp.sum(weighted(into_ball(xp, rows.a, self.radius, factor, rows.size), rows.shares), axis=0)
+        return sum_in_ball(xp, rows.a, self.radius, factor, rows.size, rows.shares)
 
 
 @dataclass(frozen=True)
