@@ -85,6 +85,12 @@ class CompiledFormula:
         return tuple(column.name for column in self.columns)
 
     @property
+    def products_with_levels(self) -> tuple[str, ...]:
+        """The columns that are 0 in all rows with other levels, whatever their bounds are."""
+        parts = ((column.name, column.pieces) for column in self.columns if len(column.pieces) > 1)
+        return tuple(name for name, pieces in parts if any(piece.level is not None for piece in pieces))
+
+    @property
     def terms(self) -> str:
         """The terms with their bounds or levels, in words."""
         numeric = [f"{name} from {low:g} to {high:g}" for name, (low, high) in self.column_bounds.items()]

@@ -103,6 +103,11 @@ class FittedModel(Fitted):
         """The declared bounds and levels."""
         return []
 
+    @property
+    def _products_with_levels(self) -> tuple[str, ...]:
+        formula = getattr(self, "_formula_", None)
+        return () if formula is None else formula.products_with_levels
+
     def _table_levels(self) -> Mapping[str, Levels]:
         """Levels of the table's columns: of the raw ones, where the model has a formula."""
         return {}

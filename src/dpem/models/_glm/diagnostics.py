@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,15 @@ STANDARD_ERRORS, MATERIAL = 3.5, 0.1
 FIELDS = 5
 
 
-def diagnostics(theta: Parameters, model: GeneralisedLinearModel, epsilon: float) -> list[Diagnostic]:
-    """The diagnostics of a fit."""
+def diagnostics(
+    theta: Parameters, model: GeneralisedLinearModel, epsilon: float, mostly_zero: Collection[str] = ()
+) -> list[Diagnostic]:
+    """The diagnostics of a fit. The bounds of columns that are ``mostly_zero``, because a formula makes them so, are
+    not commented on.
+    """
     names, free, private = model.schema.names, model.free[1:] - 1, math.isfinite(epsilon)
     indicator = (model.schema.middle == 0.5) & (model.schema.half == 0.5)  # of 0 and 1, mostly one of them
+    indicator |= np.isin(names, list(mostly_zero))
     found: list[Diagnostic] = []
 
     add = found.append

@@ -162,7 +162,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     def _diagnostics(self) -> list[Diagnostic]:
         model = self._fitted_model()
         off = miscalibration(self.theta_.calibration, model.family, self._mean_words)
-        return [*diagnostics(self.theta_, model, self.plan_.epsilon), *off]
+        return [*diagnostics(self.theta_, model, self.plan_.epsilon, self._products_with_levels), *off]
 
     def _extra(self) -> Extra | None:
         return calibration_table(self.theta_.calibration, self._mean_words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,18 @@ def name_list(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def diagnostics(theta: Parameters, schema: Schema, response: str) -> list[Diagnostic]:
-    """All of them; ``schema`` is that of the columns in use, ``response`` the response's name."""
+def diagnostics(
+    theta: Parameters, schema: Schema, response: str, mostly_zero: Collection[str] = ()
+) -> list[Diagnostic]:
+    """All of them; ``schema`` is that of the columns in use, ``response`` the name. The bounds of columns that
+    are ``mostly_zero``, because a formula makes them so, are not commented on.
+    """
     if theta.present.value < max(TUNING.rarely_seen, 3 * theta.present.error):
         message = f"Nearly all values of the response {response} are missing or no numbers: the fit is noise."
         advice = "Check how its entries are written (decimal commas, units, texts)."
         return [Diagnostic("missing", "warning", message, advice)]
     return [
-        *_columns(theta, schema),
+        *_columns(theta, schema, mostly_zero),
         *_response(theta, schema, response),
         *_unidentified(theta, schema),
         *_errors(theta, schema, response),
@@ -69,11 +73,12 @@ def _clear(estimate: Estimate, limits: tuple[float, float]) -> bool:
     return abs(estimate.value) > max(limits[0] * estimate.error, limits[1])
 
 
-def _columns(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
+def _columns(theta: Parameters, schema: Schema, mostly_zero: Collection[str]) -> Iterator[Diagnostic]:
     """Columns at a bound, and bounds that are too wide."""
     two_valued = (schema.level >= 0) | ((schema.middle == 0.5) & (schema.half == 0.5))
-    end = ((theta.high_end[:-1] > 0.5) | (theta.low_end[:-1] > 0.95)) & ~two_valued
-    wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & ~two_valued
+    numeric = ~two_valued & ~np.isin(schema.names, list(mostly_zero))
+    end = ((theta.high_end[:-1] > 0.5) | (theta.low_end[:-1] > 0.95)) & numeric
+    wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & numeric
     if names := _named(schema, end):
         message = f"Most values of {name_list(names)} are at a bound."
         yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", names)

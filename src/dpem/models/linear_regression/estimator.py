@@ -116,7 +116,8 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
         return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
 
     def _diagnostics(self) -> list[Diagnostic]:
-        return diagnostics(self.theta_, self.schema_.take(self.theta_.chosen), response_name(self))
+        schema = self.schema_.take(self.theta_.chosen)
+        return diagnostics(self.theta_, schema, response_name(self), self._products_with_levels)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         order = np.argsort(theta.chosen)
