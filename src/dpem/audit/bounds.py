@@ -93,17 +93,19 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
         raise ArgumentError("confidence", f"must lie strictly between 0 and 1, got {confidence!r}.")
     failure = (1 - confidence) / 4
     cuts = [math.ceil(CHOOSING * len(scores)) for scores in tables]
-    seen = [np.sort(scores[:cut]) for scores, cut in zip(tables, cuts, strict=True)]
-    left = [scores[cut:] for scores, cut in zip(tables, cuts, strict=True)]
-    thresholds = np.unique(np.quantile(np.concatenate(seen), np.linspace(0, 1, THRESHOLDS), method="nearest"))
-    found = []
+    choosing = [np.sort(scores[:cut]) for scores, cut in zip(tables, cuts, strict=True)]
+    judging = [scores[cut:] for scores, cut in zip(tables, cuts, strict=True)]
+    thresholds = np.unique(np.quantile(np.concatenate(choosing), np.linspace(0, 1, THRESHOLDS), method="nearest"))
+    bounds = []
     for shares in (_by_curve, _by_count):
-        event = _best(thresholds, [shares(scores, thresholds) for scores in seen], list(map(len, left)), delta, failure)
-        likelier, other = left if event.likelier_on_first else left[::-1]
+        event = _best(
+            thresholds, [shares(scores, thresholds) for scores in choosing], list(map(len, judging)), delta, failure
+        )
+        likelier, other = judging if event.likelier_on_first else judging[::-1]
         p = float(at_least(event.count(likelier), len(likelier), failure))
         q = float(at_most(event.count(other), len(other), failure))
-        found.append(LowerBound(float(_epsilon(p, q, delta)), event, sum(map(len, tables))))
-    return max(found, key=lambda bound: bound.epsilon)
+        bounds.append(LowerBound(float(_epsilon(p, q, delta)), event, sum(map(len, tables))))
+    return max(bounds, key=lambda bound: bound.epsilon)
 
 
 def _epsilon(p: ArrayLike, q: ArrayLike, delta: float) -> NDArray[np.float64]:
@@ -196,12 +198,12 @@ class Finding:
 
 def findings(subject: Subject, first: FloatArray, second: FloatArray, seconds: float) -> list[Finding]:
     """One finding for each adversary, from the scores on D and on its neighbour."""
-    found = []
+    results = []
     for column, adversary in enumerate(subject.adversaries):
         bound = lower_bound(first[:, column], second[:, column], subject.delta)
         claim = (subject.name, adversary, subject.epsilon, subject.delta)
-        found.append(Finding(*claim, bound.epsilon, bound.runs, seconds))
-    return found
+        results.append(Finding(*claim, bound.epsilon, bound.runs, seconds))
+    return results
 
 
 def audit(subject: Subject, runs: int, *, tick: Callable[[int], object] = lambda runs: None) -> list[Finding]:

@@ -125,12 +125,12 @@ def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> Base
     """The estimator at its defaults, with what its signature says that it must know."""
     takes = inspect.signature(kind := _kind(model)).parameters
     levels = {f"x{j}": [0, 1] for j in range(columns)}
-    known = {"bounds": (-1.0, 1.0), "y_bounds": (0.0, 1.0), "sigma": 0.5, "start": "equal"}
-    known |= {} if "bounds" in takes else {"levels": levels}
-    known = {name: value for name, value in known.items() if name in takes}
+    settings = {"bounds": (-1.0, 1.0), "y_bounds": (0.0, 1.0), "sigma": 0.5, "start": "equal"}
+    settings |= {} if "bounds" in takes else {"levels": levels}
+    settings = {name: value for name, value in settings.items() if name in takes}
     if model == "search":
-        return DPGridSearch(kind(**known), {"check": [True, False]}, epsilon=epsilon, delta=delta)
-    return kind(epsilon=epsilon, delta=delta, **known)
+        return DPGridSearch(kind(**settings), {"check": [True, False]}, epsilon=epsilon, delta=delta)
+    return kind(epsilon=epsilon, delta=delta, **settings)
 
 
 def _kind(model: str) -> type[PrivateFit]:

@@ -181,22 +181,22 @@ def _beyond_bound(one: Totalled, two: Totalled, rows: int) -> Iterator[str]:
         yield f"the total of '{one.query}' is not finite"
         return
     bound = one.bound
-    for norm, seen, most, size in (
+    for norm, moved, limit, size in (
         ("largest entry", float(np.max(np.abs(change))), bound.linf, bound.size_linf),
         ("length", float(np.linalg.norm(change)), bound.l2, bound.size_l2),
     ):
-        if math.isfinite(most) and seen > rows * (most + one.slack * size) * _ROUNDING:
-            yield f"the total of '{one.query}' moved by {seen:.6g} ({norm}), its bound is {most:.6g}"
+        if math.isfinite(limit) and moved > rows * (limit + one.slack * size) * _ROUNDING:
+            yield f"the total of '{one.query}' moved by {moved:.6g} ({norm}), its bound is {limit:.6g}"
 
 
 def _part_of_sensitivity(one: Answered, two: Answered, release: Release) -> float:
     """How far a statistic moved, relative to the sensitivity given to the sampler and stated in the release."""
     change = two.statistic - one.statistic
-    seen = float(np.linalg.norm(change)) if one.kind == "gaussian" else float(np.max(np.abs(change)))
-    stated = release.sensitivity if one.sensitivity is None else one.sensitivity
+    distance = float(np.linalg.norm(change)) if one.kind == "gaussian" else float(np.max(np.abs(change)))
+    allowed = release.sensitivity if one.sensitivity is None else one.sensitivity
     if one.kind == "gaussian":
-        stated = min(stated, release.sensitivity)
-    return 0.0 if seen == 0 else seen / stated if stated > 0 else math.inf
+        allowed = min(allowed, release.sensitivity)
+    return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
 
 
 def _price(event: Answered, release: Release) -> float:

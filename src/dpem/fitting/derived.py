@@ -110,14 +110,14 @@ def open_derived(
     weights = () if weight is None else (weight,)
     if weight in formula.raw:
         raise ArgumentError("weights", f"must not be a column of the formula, got {weight!r}.")
-    needed = [*formula.raw, *weights, *([] if person is None else [person])]
+    columns_read = [*formula.raw, *weights, *([] if person is None else [person])]
     if is_frame(X):
         X = frame_of(X)
         missing_columns(formula, X.names)
-        X = X.only([name for name in needed if name in X.names])
+        X = X.only([name for name in columns_read if name in X.names])
     elif is_dask(X) and hasattr(X, "columns"):
         missing_columns(formula, list(map(str, X.columns)))
-        X = X[[name for name in needed if name in map(str, X.columns)]]
+        X = X[[name for name in columns_read if name in map(str, X.columns)]]
     table = open_table(
         probe,
         X,

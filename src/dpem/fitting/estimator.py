@@ -307,8 +307,8 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:
             return None
-        known = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
-        return compiled(self.formula, self.bounds, self._formula_levels(), **known)
+        options = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
+        return compiled(self.formula, self.bounds, self._formula_levels(), **options)
 
     def _formula_levels(self) -> Any:
         """The declared levels of the columns of a formula."""

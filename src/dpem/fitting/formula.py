@@ -106,8 +106,8 @@ class CompiledFormula:
 
     def design(self, xp: Namespace, raw: Array) -> Array:
         """The derived columns of raw ones, which are in the order of :attr:`covariates`."""
-        known = self.clamped(xp, raw, self.covariates)
-        return xp.stack([self.column(xp, column, known) for column in self.columns], axis=1)
+        raw_columns = self.clamped(xp, raw, self.covariates)
+        return xp.stack([self.column(xp, column, raw_columns) for column in self.columns], axis=1)
 
     def responses(self, xp: Namespace, raw: Array) -> Array:
         """The response of raw columns in the order of :attr:`raw`; a column without bounds is taken as it is."""
@@ -126,27 +126,27 @@ class CompiledFormula:
             columns[name] = xp.clip(entries, *self.bounds[name]) if name in self.bounds else entries
         return columns
 
-    def column(self, xp: Namespace, column: Derived, known: Mapping[str, Array]) -> Array:
+    def column(self, xp: Namespace, column: Derived, raw_columns: Mapping[str, Array]) -> Array:
         """A derived column of raw ones by name."""
         if column.levels is not None:
             numbers = dict(zip(column.levels.labels, column.levels.values, strict=True))
-            return self._numbers(xp, column.pieces[0].expression, known, numbers)
-        out, domain = 1.0, Arrays(self.bounds, self.levels, xp, known)
+            return self._numbers(xp, column.pieces[0].expression, raw_columns, numbers)
+        out, domain = 1.0, Arrays(self.bounds, self.levels, xp, raw_columns)
         for piece in column.pieces:
             if piece.level is None:
                 out = out * values(piece.expression, domain, piece.part)
             elif logical(parsed(piece.expression)):  # the level False
                 out = out * (1.0 - values(piece.expression, domain))
             else:
-                out = out * self._numbers(xp, piece.expression, known, {piece.level: 1.0})
+                out = out * self._numbers(xp, piece.expression, raw_columns, {piece.level: 1.0})
         return out
 
     def _numbers(
-        self, xp: Namespace, expression: str, known: Mapping[str, Array], numbers: Mapping[str, float]
+        self, xp: Namespace, expression: str, raw_columns: Mapping[str, Array], numbers: Mapping[str, float]
     ) -> Array:
         """The number of each row's level, by its label, else 0; NaN where the entry is missing."""
         (name,) = columns_of(expression)
-        row, levels = known[name], self.levels[name]
+        row, levels = raw_columns[name], self.levels[name]
         out = xp.where(xp.isnan(row), row, xp.zeros_like(row))
         for code, label in zip(levels.values, levels.labels, strict=True):
             out = xp.where(row == code, xp.full_like(row, numbers.get(label, 0.0)), out)

@@ -111,7 +111,7 @@ def called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "?")
 
 
-def _known() -> str:
+def _function_names() -> str:
     return ", ".join((*FUNCTIONS, "abs", "I", "C", "poly", "bs"))
 
 
@@ -236,7 +236,7 @@ def walk(node: ast.expr, domain: Intervals) -> Any:
         raise refusal(f": {ast.unparse(node)!r} {error}.") from None
     except OverflowError:
         raise refusal(f": {ast.unparse(node)!r} is not bounded over the bounds of its columns.") from None
-    why = f"use numbers, columns, + - * / **, comparisons, & and | between them, or {_known()}"
+    why = f"use numbers, columns, + - * / **, comparisons, & and | between them, or {_function_names()}"
     if isinstance(node, ast.Attribute):
         why = "a name with a dot stands between backquotes"
     elif isinstance(node, ast.Name):
@@ -282,7 +282,7 @@ def _argument(node: ast.Call, domain: Intervals) -> tuple[str, Any]:
     if name in ("poly", "bs"):
         raise refusal(f": {text!r} must be a term of its own, not a part of another.")
     if name not in FUNCTIONS and name != "abs":
-        raise refusal(f"cannot have {text!r}: known functions are {_known()}.")
+        raise refusal(f"cannot have {text!r}: known functions are {_function_names()}.")
     if len(node.args) != 1 or node.keywords:
         raise refusal(f": {text!r} must have one argument, as in {name}(x).")
     return name, walk(node.args[0], domain)

@@ -136,5 +136,5 @@ def _step(document: object, where: str, kinds: Collection[type[Step]]) -> Step:
     if kinds:
         raise ValueError(f"{where}.kind must be one of {', '.join(kind.__name__ for kind in kinds)}")
     types = {"kind": str, "rho": float, "passes": int, "says": str}
-    stated = {name: rebuild(hint, document[name], f"{where}.{name}") for name, hint in types.items()}
-    return WrittenStep(**stated, settings={name: value for name, value in document.items() if name not in types})
+    values = {name: rebuild(hint, document[name], f"{where}.{name}") for name, hint in types.items()}
+    return WrittenStep(**values, settings={name: value for name, value in document.items() if name not in types})

@@ -230,9 +230,9 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             raise ArgumentError(
                 "param_grid", "must be a dict of argument names with lists of values, or a list."
             ) from None
-        known = self.estimator.get_params()
+        parameters = self.estimator.get_params()
         for name in sorted({name for point in points for name in point}):
-            if name in _FIXED or name not in known:
+            if name in _FIXED or name not in parameters:
                 reason = "is the same for all candidates" if name in _FIXED else "is no argument of the estimator"
                 raise ArgumentError("param_grid", f"must name arguments of the estimator, but {name!r} {reason}.")
         return points

@@ -114,9 +114,9 @@ class PrivateFit(BaseEstimator):
 
     def _settings(self) -> dict[str, object]:
         """Constructor arguments that are numbers, texts or None, for plans and files; never budgets or seeds."""
-        given = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SETTINGS}
-        given |= {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
-        return {name: value for name, value in given.items() if isinstance(value, str | int | float | None)}
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SETTINGS}
+        parameters |= {name: value.item() for name, value in parameters.items() if isinstance(value, np.generic)}
+        return {name: value for name, value in parameters.items() if isinstance(value, str | int | float | None)}
 
     def _privacy_parameters(self) -> tuple[float, float]:
         """ε and δ, after they, the privacy unit and the budget have been checked."""

@@ -166,10 +166,10 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
         declared = {"bounds": raw_bounds, "levels": _user_levels(raw_levels)}
-    known = inspect.signature(kind).parameters
-    if levels and "levels" not in known:
+    accepted = inspect.signature(kind).parameters
+    if levels and "levels" not in accepted:
         raise ValueError("features.columns must have no levels for this estimator")
-    of_columns = {name: value for name, value in declared.items() if name in known}
+    of_columns = {name: value for name, value in declared.items() if name in accepted}
     estimator = kind(**_arguments(kind, parameters), **of_columns)
     estimator._check_arguments()
     raw: CompiledFormula | None = estimator._compiled()

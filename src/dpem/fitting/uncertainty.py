@@ -251,10 +251,10 @@ def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:
 
 def _belongs(name: str, term: str) -> bool:
     """Whether a coefficient is one of a factor's levels, of a term's columns or of an interaction's."""
-    parts, wanted = name.split(":"), term.split(":")
-    return len(parts) == len(wanted) and all(
-        part == wanted_part or part.startswith((f"{wanted_part}=", f"{wanted_part}[", f"C({wanted_part})="))
-        for part, wanted_part in zip(parts, wanted, strict=True)
+    parts, term_parts = name.split(":"), term.split(":")
+    return len(parts) == len(term_parts) and all(
+        part == term_part or part.startswith((f"{term_part}=", f"{term_part}[", f"C({term_part})="))
+        for part, term_part in zip(parts, term_parts, strict=True)
     )
 
 

@@ -148,11 +148,11 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
         m = min(n - first, BLOCK)
         factor[:] = 0.0
         for k in range(s):
-            x, mine, b, middle = XT[k, first : first + m], u[k], beta[k], centre[k]
+            x, part, b, middle = XT[k, first : first + m], u[k], beta[k], centre[k]
             for i in range(m):
-                there = a[first + i] * x[i]
-                mine[i] = (c[first + i] * b if has_missing and x[i] != x[i] else there) - middle
-                factor[i] += mine[i] * mine[i]
+                product = a[first + i] * x[i]
+                part[i] = (c[first + i] * b if has_missing and x[i] != x[i] else product) - middle
+                factor[i] += part[i] * part[i]
         for i in range(m):
             norm = math.sqrt(factor[i])
             factor[i] = (radius / norm if norm > radius else 1.0) if norm < math.inf else 0.0
@@ -167,13 +167,13 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
 
 
 @_compiled
-def accumulate_sparse(data, indices, indptr, first, right, a, A, low, high, line, has_missing, c, top, beta, out):  # type: ignore[no-untyped-def]
+def accumulate_sparse(data, indices, indptr, first, sound, a, A, low, high, line, has_missing, c, top, beta, out):  # type: ignore[no-untyped-def]
     """As :func:`accumulate`, as what stored entries add to a row of zeros; the last number of ``out`` is Σ a_i·e(0),
     which every column of the table has to be given once. In float64.
     """
     d, zero = out.shape[0] - 1, entry(0.0, low, high, line, None)
-    for i in range(right.shape[0]):
-        if right[i]:
+    for i in range(sound.shape[0]):
+        if sound[i]:
             a_i, c_i = clamp(a[i], -A, A), clamp(c[i], -1.0, top)
             out[d] += a_i * zero
             for e in range(indptr[first + i], indptr[first + i + 1]):

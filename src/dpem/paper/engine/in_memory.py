@@ -91,13 +91,13 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
         end = min(n, (task + 1) * length)
         for first in range(task * length, end, TASK):
             rows = slice(first, min(end, first + TASK))
-            stored, right = sound_rows(X, rows.start, rows.stop)
-            fitted, hidden = np.zeros(len(right)), np.zeros(len(right))
+            stored, sound = sound_rows(X, rows.start, rows.stop)
+            fitted, hidden = np.zeros(len(sound)), np.zeros(len(sound))
             if beta.any():
-                projections.project_sparse(*stored, first, right, beta, has_missing, fitted, hidden)
+                projections.project_sparse(*stored, first, sound, beta, has_missing, fitted, hidden)
             a, c = weights_of(q, fitted, hidden, y, rows)
             c = c if has_missing else hidden  # which is not looked at
-            clipped_sums.accumulate_sparse(*stored, first, right, a, A, *entry, has_missing, c, top, beta, out[task])
+            clipped_sums.accumulate_sparse(*stored, first, sound, a, A, *entry, has_missing, c, top, beta, out[task])
 
     side_by_side(work, tasks)
     sums = out.sum(axis=0)

@@ -114,11 +114,11 @@ def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-
 
 
 @_reordered
-def project_sparse(data, indices, indptr, first, right, beta, has_missing, fitted, hidden):  # type: ignore[no-untyped-def]
+def project_sparse(data, indices, indptr, first, sound, beta, has_missing, fitted, hidden):  # type: ignore[no-untyped-def]
     """As :func:`project`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
     for i in range(fitted.shape[0]):
         total, absent = 0.0, 0.0
-        if right[i]:
+        if sound[i]:
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, b = np.float64(data[e]), beta[indices[e]]
                 if has_missing and x != x:

@@ -138,9 +138,9 @@ class PlannedEM(PrivateFit):
         rho = SIGMA_SHARE * price.rho
         if math.isfinite(rho):
             rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
-            needed = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
-            if n < needed:
-                raise ArgumentError("sigma", f"must be given: estimating it takes about {needed} rows, there are {n}.")
+            least = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
+            if n < least:
+                raise ArgumentError("sigma", f"must be given: estimating it takes about {least} rows, there are {n}.")
         plan = self._plan(n, d, arguments.in_range(float(self.signal) / 2), spent=rho)
         note = " Without sigma the fit first spends a twentieth of its price on estimating it, and then plans anew."
         prediction = plan.prediction and replace(plan.prediction, assumed=plan.prediction.assumed + note)

@@ -133,8 +133,8 @@ def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) ->
     larger_epsilon = epsilon * smallest(lambda factor: useful(p, epsilon * factor))
     parts = [f"about n = {float(f'{rows:.2g}'):,.0f}"] if math.isfinite(rows) else []
     parts += [f"about epsilon = {larger_epsilon:.2g}"] if math.isfinite(larger_epsilon) else []
-    needed = " or ".join(parts)
-    return f"a useful fit would take {needed}" if parts else "more rows or a larger epsilon alone would not help"
+    requirement = " or ".join(parts)
+    return f"a useful fit would take {requirement}" if parts else "more rows or a larger epsilon alone would not help"
 
 
 def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
