@@ -47,10 +47,10 @@ def issue(diagnostics: Iterable[Diagnostic]) -> None:
     """Issue the diagnostics of severity ``"warning"`` as Python warnings."""
     for diagnostic in diagnostics:
         if diagnostic.severity == "warning":
-            warn(str(diagnostic), FitWarning)
+            warn_user(str(diagnostic), FitWarning)
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning at the line outside of this package from which it was called."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dpem":

@@ -21,7 +21,7 @@ from sklearn.utils import Tags
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem._version import __version__
-from dpem.fitting.diagnostics import warn
+from dpem.fitting.diagnostics import warn_user
 from dpem.fitting.plan import Plan
 from dpem.privacy import (
     Account,
@@ -129,7 +129,7 @@ class PrivateFit(BaseEstimator):
         """Issue what a plan remarks on, before the charge."""
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
         for remark in (*plan.remarks, *hopeless):
-            warn(remark)
+            warn_user(remark)
 
     def _spend(
         self, source: Source, plan: Plan, run: Callable[[Curator], Result], **details: object
@@ -184,7 +184,7 @@ class PrivateFit(BaseEstimator):
         if self.random_state is None:
             return PrivateNoise()
         if math.isfinite(float(self.epsilon)):
-            warn("random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.")
+            warn_user("random_state makes the noise repeatable: this fit is NOT private. Use it for simulations only.")
         return SeededNoise(self.random_state)
 
     def __sklearn_tags__(self) -> Tags:
