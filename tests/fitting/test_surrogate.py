@@ -315,3 +315,17 @@ def test_the_radius_is_small_where_noise_is_large():
     fixed = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), levels=(0.9,)).radius
     assert small < 0.9 * large
     assert large == pytest.approx(fixed)
+
+
+def test_a_few_rows_far_from_the_components_do_not_decide_which_start_is_best():
+    """Rows of weight 0.6 % at the corners would be worth one of two components that overlap."""
+    known = Gaussians(np.array([0.5, 0.5]), np.array([[0.0] * D, [0.2, 0.2, 0.2]]), np.full((2, D), 0.01))
+    far = np.sign(np.random.default_rng(0).normal(size=(50, D))) * 0.95
+    x = np.vstack([inside(known, 4000, np.random.default_rng(1)), far])
+    surrogate = Surrogate.of(x, np.r_[np.full(4000, 0.994 / 4000), np.full(50, 0.006 / 50)])
+    plain, counted = (
+        surrogate.fit(family("diag"), [known], restarts=8, rng=np.random.default_rng(2), margin=margin)[0].theta
+        for margin in (0.0, 0.01)
+    )
+    assert plain.weights.min() < 0.01
+    assert np.allclose(counted.means[np.argsort(counted.means[:, 0])], known.means, atol=0.05)

@@ -23,7 +23,7 @@ from dpem.models.gaussian_mixture import start_steps as mixture_start
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.model import names
-from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
+from dpem.models.gaussian_mixture.sketch_fit import Target, descend, fitted
 from dpem.models.gaussian_mixture.state import TUNING
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
@@ -260,6 +260,23 @@ def test_the_sketch_of_a_mixture_is_fitted_exactly():
     assert np.allclose(found[order], means, atol=0.01)
 
 
+def test_a_component_put_between_two_others_is_split_again():
+    """On these centres all starts end with one component between two centres and three around two others."""
+    rng = np.random.default_rng(4)
+    means = rng.normal(size=(8, 6))
+    means *= 4 / min(np.linalg.norm(means[i] - means[j]) for i in range(8) for j in range(i))
+    scale = np.sqrt(means.var(axis=0) + 1)
+    means, log_size = means / scale, math.log(np.mean(scale**-2.0))
+    lines = rng.normal(size=(80, 6))
+    waves = np.vstack([0.7 * f * lines / np.linalg.norm(lines, axis=1, keepdims=True) for f in range(1, 8)])
+    damping = 0.5 * np.sum(waves**2, axis=1, keepdims=True)
+    values = np.exp(1j * waves @ means.T - damping * math.exp(log_size)).mean(axis=1)
+    places = 1.2 * rng.normal(size=(600, 6))
+    target = Target(values, waves, damping, np.full(len(waves), 0.01), np.ones(6), log_size, places)
+    truth = np.concatenate([np.zeros(8), means.ravel(), np.full(8, log_size)])
+    assert target.loss(fitted(target, 8)).loss < descend(target.loss, truth, 40)[0] + 1
+
+
 def test_the_density_of_many_rows_is_that_of_each():
     rng = np.random.default_rng(1)
     own = Gaussians(np.array([0.3, 0.7]), rng.uniform(-0.5, 0.5, (2, 3)), np.array([0.1 * np.eye(3) + 0.02] * 2))
@@ -384,7 +401,7 @@ def test_a_column_without_values_is_named():
 
 def test_a_constant_column_takes_no_component_of_its_own():
     """Where its values lie in their cell of the histogram is not known, and no component describes it."""
-    X, label = three_groups(4000)
+    X, label = three_groups(8000)
     X[:, 1], X[:, 2] = 3.0, X[:, 2] - 4 * (label == 2)
     model = DPGaussianMixture(3, **GIVEN, bounds=(-16, 16), random_state=1).fit(X)
     assert model.weights_.min() > 0.1

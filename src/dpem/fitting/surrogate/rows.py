@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.utils.extmath import randomized_svd
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of
@@ -32,6 +33,8 @@ Theta = TypeVar("Theta")
 
 #: Newton steps of the tilt at most.
 NEWTON = 40
+#: The most that a row counts where two mixtures are compared, in log-density.
+MOST_GAIN = 5.0
 
 
 class RowQuery(Protocol):
@@ -162,15 +165,26 @@ class Surrogate:
         """EM to convergence from the given starts and from random ones, the best first.
 
         With a ``margin`` a random start comes before the best of the given ones only if it gains more than that in mean
-        log-likelihood: noise in the answers alone lets some mixture gain.
+        log-likelihood: noise in the answers alone lets some mixture gain. What it gains or loses is then counted up to
+        :data:`MOST_GAIN` in each row: the answers hardly tell how much the few rows weigh that no component describes.
         """
         given, expect = list(starts), family.expectation(self.x, self.weights)
         found = best_of(family, given, expect, **options)
+        first = found[0] if given else None
         if restarts and rng is not None:
             random = [family.random_start(self.x, self.weights, rng) for _ in range(restarts)]
             found += best_of(family, random, expect, **options)
-        preferred = found[0] if given else None
-        return sorted(found, key=lambda own: margin * (own is not preferred) - own.log_likelihood)
+        if first is not None and margin:
+            logs = self._log_density(family, first.theta)
+            for place, own in enumerate(found):
+                if own.log_likelihood > first.log_likelihood:
+                    gains = np.clip(self._log_density(family, own.theta) - logs, -MOST_GAIN, MOST_GAIN)
+                    counted = first.log_likelihood + float(self.weights @ gains)
+                    found[place] = own._replace(log_likelihood=min(counted, own.log_likelihood))
+        return sorted(found, key=lambda own: margin * (own is not first) - own.log_likelihood)
+
+    def _log_density(self, family: Family[Theta], theta: Theta) -> FloatArray:
+        return np.asarray(logsumexp(family.joint(numpy_api, theta, self.x), axis=1))
 
     def resampled(self, m: int, rng: np.random.Generator) -> FloatArray:
         """m rows drawn by their weights, systematically: none comes in much more or less often than its weight says."""

@@ -17,11 +17,11 @@ from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.sequence import keeps_arguments
 from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
+from dpem.models.gaussian_mixture.component_number import MOST
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import sample
 from dpem.models.gaussian_mixture.location import LEAST_SEEN
 from dpem.models.gaussian_mixture.model import GaussianMixture, Parameters, mixture_of, uncertainty
-from dpem.models.gaussian_mixture.sketch_fit import MOST
 from dpem.models.gaussian_mixture.sparsity import MOST_COLUMNS, SparseGaussianMixture
 from dpem.models.gaussian_mixture.state import TUNING
 from dpem.query import Array, FloatArray, Namespace

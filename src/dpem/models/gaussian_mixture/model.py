@@ -18,13 +18,13 @@ from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
 from dpem.fitting.surrogate import ScoreStep, SurrogateFit, SurrogateModel, error_units
 from dpem.fitting.uncertainty import Uncertainty
+from dpem.models.gaussian_mixture.component_number import MOST
 from dpem.models.gaussian_mixture.covariance_types import TYPES, CovarianceType
 from dpem.models.gaussian_mixture.family import inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Presence
 from dpem.models.gaussian_mixture.planning import EFFECT, Shares, predicted_fit, shares_of
 from dpem.models.gaussian_mixture.score_steps import ExactEM, MixtureCheck
-from dpem.models.gaussian_mixture.sketch_fit import MOST
 from dpem.models.gaussian_mixture.start_steps import FindCentres, FindMargins, FindShape, FindSpreads, StartFromSketch
 from dpem.models.gaussian_mixture.state import TUNING, MixtureState, noise_gain, redrawn, restarts_for
 from dpem.query import Array, FloatArray, Namespace

@@ -11,11 +11,12 @@ import numpy as np
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
 from dpem.fitting.surrogate import Answer, Block, Surrogate, SurrogateFit
+from dpem.models.gaussian_mixture.component_number import MOST, number_of_components
 from dpem.models.gaussian_mixture.family import GaussianFamily, normal_points
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.location import Centres, Margins, Moments, SecondMoments, Spreads
 from dpem.models.gaussian_mixture.sketch import Sketch, few_columns
-from dpem.models.gaussian_mixture.sketch_fit import MOST, Target, fitted, number_of_components
+from dpem.models.gaussian_mixture.sketch_fit import Target, fitted
 from dpem.models.gaussian_mixture.state import (
     TUNING,
     MixtureState,

@@ -24,7 +24,8 @@ class Tuning:
     rows : surrogate rows at most.
     wide_rows, wide_weight : the share of them drawn from one Gaussian and wider ones, and their base weight.
     queries, growth : score queries, and the factor by which the price of each exceeds the last one's.
-    margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers.
+    margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers; 160 instead of 1000
+        as the highest lets noise raise rows that lie far from all others.
     margin_components, score_components : principal components of the answers that tilt the rows.
     floor : the least standard deviation of a component, as a part of a column's.
     effective : rows are drawn again when less than this share of them carries the weights; without that, one simulated
@@ -48,7 +49,7 @@ class Tuning:
     wide_weight: float = 1e-3
     queries: int = 6
     growth: float = 1.2
-    score_kappa: tuple[float, float] = (10.0, 160.0)
+    score_kappa: tuple[float, float] = (10.0, 1000.0)
     margin_kappa: tuple[float, float] = (1.0, 1e3)
     margin_components: int = 60
     score_components: int = 300
