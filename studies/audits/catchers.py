@@ -26,7 +26,7 @@ from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegre
 from dpem.paper.models import MissingRegression, SymmetricMixture
 from dpem.privacy import largest_price
 from dpem.query import Chunk
-from dpem.tables import BatchSource
+from dpem.tables import ChunkedSource
 from studies.audits import canaries
 from studies.audits.hostile_rows import cancelling
 from studies.audits.mechanisms import Peeling, Selection, Values
@@ -51,18 +51,27 @@ class Case:
     hold: Callable[[Table], tuple[Any, ...]] = in_memory
 
 
-class Sorting:
-    """A loader that keeps rows sorted by a private column: a row that changes moves, and others with it."""
+class Sorting(ChunkedSource):
+    """A table that is kept sorted by a private column: a row that changes moves, and others with it."""
+
+    has_response, dtype = False, np.dtype(np.float64)
 
     def __init__(self, rows: Any) -> None:
-        self._rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        self._rows, self.n_features = rows[np.argsort(rows[:, 0], kind="stable")], rows.shape[1]
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(np.array_split(self._rows, 7))
+    @property
+    def n_rows(self) -> int:
+        return len(self._rows)
+
+    def chunks(self) -> Iterator[Chunk]:
+        return (Chunk(rows, None) for rows in np.array_split(self._rows, 7))
+
+    def split(self, parts: int) -> list[Sorting]:
+        return [Sorting(self._rows[t::parts]) for t in range(parts)]
 
 
 def sorting(table: Table) -> tuple[Any, ...]:
-    return (BatchSource(Sorting(table.X)),)
+    return (Sorting(table.X),)
 
 
 @cache

@@ -40,7 +40,6 @@ TARGETS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "ledgers": ("studies.audits.fuzz_ledgers", "LedgerFiles", ()),
     "csv": ("studies.audits.fuzz_files", "Tables", (".csv",)),
     "csv.gz": ("studies.audits.fuzz_files", "Tables", (".csv.gz",)),
-    "npy": ("studies.audits.fuzz_files", "Tables", (".npy",)),
     "parquet": ("studies.audits.fuzz_files", "Tables", (".parquet",)),
     "arrow": ("studies.audits.fuzz_files", "Tables", (".arrow",)),
     "estimators": ("studies.audits.fuzz_estimators", "Estimators", ()),
@@ -50,7 +49,7 @@ TARGETS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 SHARES = {
     **dict.fromkeys(("models", "plans", "arguments", "urls"), 0.11),
     **dict.fromkeys(("ledgers", "estimators", "commands"), 0.12),
-    **dict.fromkeys(("csv", "csv.gz", "npy", "parquet", "arrow"), 0.04),
+    **dict.fromkeys(("csv", "csv.gz", "parquet", "arrow"), 0.04),
 }
 #: Seconds without an input after which a process is taken for hung.
 STILL = 60.0

@@ -35,8 +35,7 @@ class Commands:
         (self._folder / "deep.csv").write_text("[" * 100_000)
         (self._folder / "deep.json").write_text("[" * 100_000)
         (self._folder / "start.json").write_text('{"a": 1.0}')
-        np.save(self._folder / "rows.npy", rows)
-        (self._folder / "cut.npy").write_bytes(b"\x93NUMPY")
+        (self._folder / "cut.parquet").write_bytes(b"PAR1")
         Ledger(f"sqlite:///{self._folder}/budget.db").open("p", 3.0, 1e-3)
 
     def seeds(self) -> list[bytes]:
@@ -79,9 +78,8 @@ _WORDS = (
     *("--d", "--sweep", "--csv", "--keep", "--exclude", "--levels", "--help", "--force", "--anyway", "history", "show"),
     *(
         "rows.csv",
-        "rows.npy",
         "text.csv",
-        "cut.npy",
+        "cut.parquet",
         "deep.csv",
         "deep.json",
         "start.json",

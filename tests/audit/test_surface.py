@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dpem
 from dpem import Ledger, LedgerError, load_model, save_model, write_report
 from dpem._json import checksum
 from dpem.paper import DPSymmetricMixture
@@ -254,22 +253,6 @@ def test_a_claim_of_many_columns_takes_no_memory(tmp_path, fitted):
 
     with pytest.raises(ValueError, match=r"features\.count must be at most"):
         load_model(changed(fitted, tmp_path / "model.json", change))
-
-
-def test_a_pickled_array_is_not_unpickled(tmp_path):
-    """Neither as rows nor as a start; the object would leave a folder behind."""
-    mark = tmp_path / "unpickled"
-
-    class Bomb:
-        def __reduce__(self):
-            return os.mkdir, (str(mark),)
-
-    np.save(tmp_path / "rows.npy", np.array([[Bomb(), 1.0]], dtype=object), allow_pickle=True)
-    with pytest.raises(OSError, match="cannot be read"):
-        dpem.read_table(tmp_path / "rows.npy")
-    assert not mark.exists()
-    np.load(tmp_path / "rows.npy", allow_pickle=True)
-    assert mark.exists()  # teeth: it does
 
 
 def test_a_scaler_and_a_dataset_with_hostile_names_show_as_text(tmp_path):

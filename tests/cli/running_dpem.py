@@ -59,7 +59,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sign = rng.choice([-1.0, 1.0], size=N)
     rows = sign[:, None] * BETA + 0.5 * rng.standard_normal((N, 3))
     _write(pa.table(dict(zip(NAMES, rows.T, strict=True))), "patients")
-    np.save("patients.npy", rows)
     X = rng.standard_normal((N, 3))
     noise = 0.5 * rng.standard_normal(N)
     _write(pa.table({**dict(zip(NAMES, X.T, strict=True)), "outcome": sign * (X @ BETA) + noise}), "mixed")

@@ -63,11 +63,11 @@ def test_columns_are_found_by_name_whatever_their_order(mixture):
 
 
 def test_rows_keep_their_order_over_many_chunks(monkeypatch):
-    assert dpem("fit", "symmetric-mixture", "patients.npy", *FIT).code == 0
-    assert dpem("predict", "model.json", "patients.npy", "--out", "whole.csv").code == 0
-    monkeypatch.setattr("dpem.tables.files.CHUNK_ROWS", 7)
-    assert sum(1 for _ in read_table("patients.npy").chunks()) > 50
-    assert dpem("predict", "model.json", "patients.npy", "--out", "parts.csv").code == 0
+    assert dpem("fit", "symmetric-mixture", "patients.parquet", *FIT).code == 0
+    assert dpem("predict", "model.json", "patients.parquet", "--out", "whole.csv").code == 0
+    monkeypatch.setattr("dpem.tables.dataset.CHUNK_ROWS", 7)
+    assert sum(1 for _ in read_table("patients.parquet").chunks()) > 50
+    assert dpem("predict", "model.json", "patients.parquet", "--out", "parts.csv").code == 0
     assert read("whole.csv")["component"] == read("parts.csv")["component"]
 
 
@@ -108,13 +108,13 @@ def test_a_refusal_leaves_no_file(mixture):
 
 
 def test_a_model_without_names_takes_the_columns_as_they_come():
-    rows = np.load("patients.npy")
+    rows = np.loadtxt("patients.csv", delimiter=",", skiprows=1)
     model = DPSymmetricMixture(epsilon=1, delta=1e-3, sigma=0.5).fit(rows)
     save_model(model, "model.json")
     assert dpem("predict", "model.json", "patients.csv", "--out", "p.csv").code == 0
     np.testing.assert_array_equal(read("p.csv")["component"].to_numpy(), model.predict(rows))
-    np.save("wide.npy", np.zeros((5, 4)))
-    done = dpem("predict", "model.json", "wide.npy", "--out", "q.csv")
+    Path("wide.csv").write_text("a,b,c,d\n" + "0,0,0,0\n" * 5)
+    done = dpem("predict", "model.json", "wide.csv", "--out", "q.csv")
     assert done.code == 3
     assert "the rows have 4 columns, but 'model.json' was fitted to 3" in done.err
 

@@ -14,7 +14,6 @@ from scipy import sparse
 
 import dpem
 from dpem import DPGaussianMixture, DPLinearRegression, load_model, save_model, write_report
-from dpem.tables import BatchSource
 from dpem.tables.bounds import column_bounds
 from dpem.tables.entries import checked_levels, converted
 from dpem.tables.frame import column_of
@@ -295,16 +294,6 @@ def test_long_doubles_are_numbers():
         warnings.simplefilter("error")
         rows = coordinates(frame, bounds={"age": (0, 2)}, levels=None)
     np.testing.assert_array_equal(rows[:, 0], [0, np.nan])
-
-
-def test_batches_of_other_types_neither_warn_nor_repeat_a_column():
-    first = pl.DataFrame({"age": pl.Series([1.0, 2.0], dtype=pl.Float32)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        source = BatchSource([first, pl.DataFrame({"age": pl.Series([1e300, "x"], dtype=pl.Object)})])
-        assert numbers_of(source)[0][:3] == [1, 2, math.inf]
-    with pytest.raises(ValueError, match="every batch must have the column 'age' of the first, once"):
-        BatchSource([first, pd.DataFrame([[1.0, 2.0]], columns=["age", "age"])])
 
 
 @pytest.mark.parametrize("levels", [["a", "b", dpem.OTHER], [1, 2, dpem.OTHER]], ids=["texts", "numbers"])

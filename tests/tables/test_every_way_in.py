@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpem import OTHER, DPLinearRegression, read_table
-from dpem.tables import BatchSource
 from dpem.tables.entries import checked_levels, codes, number, numbers
 from dpem.tables.inputs import open_table
 
@@ -68,14 +67,6 @@ def dask(columns, path):
     return dd.from_pandas(frame, npartitions=3, sort=False)
 
 
-def batches(columns, path):
-    """Each infers the types of its own entries."""
-    parts = [pd.DataFrame({n: column[i : i + 13] for n, column in columns.items()}) for i in range(0, N, 13)]
-    if any(isinstance(entry, str) for entry in columns["age"][:13]) and len(set(map(type, columns["age"][:13]))) == 1:
-        pytest.skip("a column of texts")
-    return BatchSource(parts, levels=LEVELS)
-
-
 WAYS = {
     "arrays of objects": lambda columns, path: pd.DataFrame(columns, dtype=object),
     "pandas": lambda columns, path: pd.DataFrame(columns),
@@ -90,7 +81,6 @@ WAYS = {
     "CSV": csv,
     "Parquet": parquet,
     "Dask": dask,
-    "batches": batches,
 }
 ODD = [
     *(None, math.nan, math.inf, -math.inf, 1.7e308, 10**400, 5e-324, -1, 2.5),
@@ -162,9 +152,7 @@ def test_one_entry_changes_its_own_row_alone(way, column, tmp_path):
         np.testing.assert_array_equal(found[0], expected[0], err_msg=repr(odd))
 
 
-@pytest.mark.parametrize(
-    "way", ["arrays of objects", "pandas", "pandas, nullable", "polars", "Arrow", "CSV", "batches"]
-)
+@pytest.mark.parametrize("way", ["arrays of objects", "pandas", "pandas, nullable", "polars", "Arrow", "CSV"])
 def test_refusals_have_the_same_words(way, tmp_path):
     messages = set()
     for place, odd in enumerate([None, math.inf, SECRET, 10**400]):

@@ -13,7 +13,6 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from dpem.tables import files as files_module
 from dpem.tables import read_table
 
 X = np.random.default_rng(0).standard_normal((37, 3))
@@ -26,7 +25,7 @@ def rows(source):
 
 
 def save(folder, kind):
-    """The same table in each kind of file; .npy has no names."""
+    """The same table in each kind of file."""
     path = folder / f"t{kind}"
     table = pa.table({f"x{j}": X[:, j] for j in range(3)})
     text = "x0,x1,x2\n" + "".join(",".join(map(repr, row)) + "\n" for row in X.tolist())
@@ -34,8 +33,6 @@ def save(folder, kind):
         pq.write_table(table, path)
     elif kind in (".arrow", ".feather", ".ipc"):
         pa.feather.write_feather(table, path)
-    elif kind == ".npy":
-        np.save(path, X)
     elif kind == ".csv.gz":
         path.write_bytes(gzip.compress(text.encode()))
     else:
@@ -43,7 +40,7 @@ def save(folder, kind):
     return path
 
 
-@pytest.mark.parametrize("kind", [".parquet", ".pq", ".arrow", ".feather", ".ipc", ".npy", ".csv", ".csv.gz", ".CSV"])
+@pytest.mark.parametrize("kind", [".parquet", ".pq", ".arrow", ".feather", ".ipc", ".csv", ".csv.gz", ".CSV"])
 def test_every_kind_gives_the_same_rows(tmp_path, kind):
     path = save(tmp_path, kind)
     source = read_table(path)
@@ -58,21 +55,6 @@ def test_every_kind_gives_the_same_rows(tmp_path, kind):
         np.testing.assert_array_equal(y, X[t::4, 1])
     with pytest.raises(ValueError, match=r"no column 'x3'; the table has 'x0', 'x1', 'x2'|has no column 'x3'"):
         read_table(path, target="x3")
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, ">f4"])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_mapped_arrays(tmp_path, monkeypatch, dtype, order):
-    monkeypatch.setattr(files_module, "CHUNK_ROWS", 10)
-    numbers = np.asarray(np.round(100 * X), dtype=dtype, order=order)
-    np.save(tmp_path / "t.npy", numbers)
-    source = read_table(tmp_path / "t.npy", target=2)
-    assert source.dtype == (np.float32 if dtype is np.float32 else np.float64)
-    assert source.feature_names == ["x0", "x1"]
-    read, y = rows(source)
-    np.testing.assert_array_equal(read, numbers[:, :2])
-    np.testing.assert_array_equal(y, numbers[:, 2])
-    assert len(list(source.chunks())) == 4
 
 
 def test_missing_entries_of_a_csv(tmp_path):
@@ -128,17 +110,13 @@ def test_a_quote_that_nothing_closes_swallows_no_rows(tmp_path, end):
     assert read_table(path).n_rows == 4
 
 
-def test_a_cell_that_is_no_number_is_missing_and_found_by_a_strict_look_only(tmp_path):
+def test_a_cell_that_is_no_number_is_missing(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1.5,2.5\n" * 300_000 + "1.5,secret\n")
     source = read_table(path)
     found = np.concatenate([chunk.X.copy() for chunk in source.chunks()])
     np.testing.assert_array_equal(found[:-1], np.full((300_000, 2), [1.5, 2.5]))
     np.testing.assert_array_equal(found[-1], [1.5, NAN])
-    with pytest.raises(ValueError, match=r"column number 2 of .* holds an entry that is neither a number") as refusal:
-        read_table(path, strict=True)
-    assert "secret" not in str(refusal.value)
-    assert read_table(path, columns=["a"], strict=True).n_rows == 300_001
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".zip"])
@@ -195,8 +173,6 @@ def test_a_partition_s_value_is_not_quoted(tmp_path):
 def test_unreadable_files(tmp_path):
     for name, content in {
         "t.csv.gz": gzip.compress(b"a,b\n1,2\n" * 1_000)[:30],
-        "t.npy": save(tmp_path, ".npy").read_bytes()[:-9],
-        "u.npy": b"",
     }.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises((OSError, ValueError), match=r"cannot be read.*damaged"):
@@ -209,25 +185,6 @@ def test_unknown_and_absent_paths(tmp_path):
         read_table(tmp_path / "t.xlsx")
     with pytest.raises(FileNotFoundError, match="there is no such file or folder"):
         read_table(tmp_path / "none.parquet")
-
-
-def test_targets_by_number(tmp_path):
-    path = save(tmp_path, ".npy")
-    for target in (3, -1, True):
-        with pytest.raises(ValueError, match="target must be a column's name or a number from 0 to 2"):
-            read_table(path, target=target)
-    with pytest.raises(ValueError, match=r"got the number 1; only \.npy columns have one"):
-        read_table(save(tmp_path, ".csv"), target=1)
-
-
-@pytest.mark.parametrize("array", [np.ones(3), np.ones((2, 2, 2)), np.array([["a"]]), np.ones((2, 2), complex)])
-def test_arrays_that_are_no_table(tmp_path, array):
-    np.save(tmp_path / "t.npy", array)
-    with pytest.raises(ValueError, match="must hold a table of numbers"):
-        read_table(tmp_path / "t.npy")
-    np.save(tmp_path / "t.npy", np.empty((0, 3)))
-    with pytest.raises(ValueError, match="has no rows or no columns"):
-        read_table(tmp_path / "t.npy")
 
 
 TABLE = {"id": [7, 8, 9, 10], "age": [31.5, 44.0, None, 60.0], "region": ["north", "süd", "east", None]}
@@ -259,15 +216,6 @@ def test_texts_are_read_as_places_among_their_levels(tmp_path, kind):
     assert source.text_levels["region"].labels == ("süd", "north")
     rows = np.concatenate([chunk.X.copy() for chunk in source.chunks()])
     np.testing.assert_array_equal(rows, [[31.5, 1], [44, 0], [np.nan, np.nan], [60, np.nan]])
-
-
-def test_all_bad_columns_of_a_text_file_at_once(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("id,when,age,region\nA1,2020-01-01,3,north\nA2,2020-01-02,4,south\n")
-    with pytest.raises(ValueError, match=r"columns number 1, number 2, number 4 of .* hold entries"):
-        read_table(path, strict=True)
-    with pytest.raises(ValueError, match=r"columns 'when', 'region' of .* hold entries"):
-        read_table(path, columns=["when", "age", "region"], strict=True)
 
 
 def test_a_semicolon_file_is_noticed(tmp_path):

@@ -16,8 +16,8 @@ from dpem.paper import DPMissingRegression, DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.queries import Clip
 from dpem.privacy import Account, Curator, SeededNoise
-from dpem.query import BLOCK
-from dpem.tables import ArraySource, BatchSource
+from dpem.query import BLOCK, Chunk
+from dpem.tables import ArraySource, ChunkedSource
 from dpem.tables.base import ScaledSource
 from dpem.tables.dask import DaskSource
 from dpem.tables.sparse import SparseSource
@@ -26,14 +26,30 @@ N, D = 400, 3
 X = np.random.default_rng(0).standard_normal((N, D)) + np.outer(np.random.default_rng(1).choice([-1, 1], N), [2, 0, 0])
 
 
-class Loader:
-    """Batches that are opened anew, as a loader of some other library does."""
+class Loader(ChunkedSource):
+    """Rows as a source of some other package hands them over, in an order that it says nothing of."""
+
+    has_response, dtype = False, np.dtype(np.float64)
 
     def __init__(self, rows, size=100):
-        self.rows, self.size = rows, size
+        self.rows, self.size, self.n_features = rows, size, rows.shape[1]
 
-    def __iter__(self):
-        return (self.rows[first : first + self.size] for first in range(0, len(self.rows), self.size))
+    @property
+    def n_rows(self):
+        return len(self.rows)
+
+    def chunks(self):
+        for first in range(0, len(self.rows), self.size):
+            yield Chunk(self.rows[first : first + self.size].astype(float), None)
+
+    def split(self, parts):
+        return [Loader(self.rows[t::parts], self.size) for t in range(parts)]
+
+
+class FixedLoader(Loader):
+    """The same, but it says that a row that is replaced stays where it was."""
+
+    order_may_depend_on_values, dtype = False, np.dtype(np.float32)
 
 
 def partitioned(rows, folder):
@@ -60,8 +76,7 @@ FIXED = {
     "sparse": lambda rows, folder: SparseSource(sparse.csr_array(rows)),
     "scaled": lambda rows, folder: ScaledSource(ArraySource(rows), np.zeros(D), np.ones(D)),
     "one file": single,
-    "list": lambda rows, folder: BatchSource(list(Loader(rows))),
-    "loader that says so": lambda rows, folder: BatchSource(Loader(rows), fixed_order=True),
+    "loader that says so": lambda rows, folder: FixedLoader(rows),
     "Dask array": lambda rows, folder: DaskSource(da.from_array(rows, chunks=(90, D)).rechunk((50, D))),
     "persisted Dask array": lambda rows, folder: DaskSource(da.from_array(rows, chunks=(90, D)).persist()),
     "Dask frame that says so": lambda rows, folder: DaskSource(frame(rows), fixed_order=True),
@@ -69,8 +84,8 @@ FIXED = {
 MOVING = {
     "partitions": partitioned,
     "sorted file": lambda rows, folder: single(rows, folder, sorting_columns=[pq.SortingColumn(0)]),
-    "loader": lambda rows, folder: BatchSource(Loader(rows)),
-    "scaled loader": lambda rows, folder: ScaledSource(BatchSource(Loader(rows)), np.zeros(D), np.ones(D)),
+    "loader": lambda rows, folder: Loader(rows),
+    "scaled loader": lambda rows, folder: ScaledSource(Loader(rows), np.zeros(D), np.ones(D)),
     "Dask frame": lambda rows, folder: DaskSource(frame(rows)),
     "Dask array of a sorted frame": lambda rows, folder: DaskSource(frame(rows).sort_values("a").values),
     "Dask array in another order": lambda rows, folder: DaskSource(
@@ -131,7 +146,7 @@ def test_a_row_that_moves_is_covered_where_rows_may_move():
     totals = [ArraySource(table).total(query) for table in (rows, moved)]
     allowed = query.bound.linf + ArraySource(rows).slack(query) * query.bound.size_linf
     assert abs(totals[0] - totals[1]) > 3 * allowed
-    loaders = [BatchSource(Loader(table, 10_000), n_rows=len(rows)) for table in (rows, moved)]
+    loaders = [Loader(table, 10_000) for table in (rows, moved)]
     one, two = (source.total(query) for source in loaders)
     assert abs(one - two) <= loaders[0].slack(query) * query.bound.size_linf < 1e-3
 
@@ -149,7 +164,7 @@ def test_neighbours_that_move_are_replayed(estimator):
     """Rows come by a loader that keeps them sorted by a private column: whatever a row becomes, it moves."""
 
     def hold(table):
-        return (BatchSource(Loader(table.X[np.argsort(table.X[:, 0], kind="stable")])),)
+        return (Loader(table.X[np.argsort(table.X[:, 0], kind="stable")]),)
 
     verdict = replay(estimator, Table("as drawn", X, None), hold=hold)
     assert verdict.faults == []

@@ -12,7 +12,6 @@ import pytest
 from scipy import sparse
 
 from dpem import Budget, DPLinearRegression, DPStandardScaler, load_model, read_table, save_model
-from dpem.tables import BatchSource
 from dpem.tables.inputs import source_of
 from dpem.tables.persons import Counts, hashed
 
@@ -29,14 +28,6 @@ def visits(seed=0, ids=None):
 
 def first_rows(frame, most=MOST):
     return frame[frame.groupby("id").cumcount() < most][["age", "dose"]].to_numpy()
-
-
-class Loader:
-    def __init__(self, parts):
-        self.parts = parts
-
-    def __iter__(self):
-        return iter(self.parts)
 
 
 def hive(frame, path):
@@ -75,8 +66,6 @@ WAYS = {
     ),
     "Feather": lambda frame, path: stored(frame, path / "t.feather", pa.feather.write_feather),
     "hive": lambda frame, path: hive(frame, path / "t"),
-    "batches": lambda frame, path: BatchSource([frame[:123], frame[123:123], frame[123:]], person="id"),
-    "a loader": lambda frame, path: BatchSource(Loader([frame[:123], frame[123:].astype(object)]), person="id"),
     "Dask": lambda frame, path: dd.from_pandas(frame, npartitions=7, sort=False),
 }
 MATRICES = {

@@ -24,7 +24,7 @@ from dpem._threads import at_most
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
-from dpem.tables import ArraySource, BatchSource, DatasetSource, read_table
+from dpem.tables import ArraySource, DatasetSource, read_table
 from dpem.tables import parquet as parquet_module
 
 N, D = 1_500, 4
@@ -78,14 +78,6 @@ def table(X, y):
     return pa.table({**{f"x{j}": pa.array(X[:, j], from_pandas=True) for j in range(D)}, "y": y})
 
 
-def as_batches(X, y, ends, folder):
-    return BatchSource([(X[a:b], y[a:b]) for a, b in pairwise(ends)])
-
-
-def as_tables(X, y, ends, folder):
-    return BatchSource([table(X[a:b], y[a:b]) for a, b in pairwise(ends)], target="y")
-
-
 def as_row_groups(X, y, ends, folder):
     whole = table(X, y)
     with pq.ParquetWriter(folder / "t.parquet", whole.schema) as writer:
@@ -109,19 +101,14 @@ def as_memory(X, y, ends, folder):
     return DatasetSource(ds.dataset([table(X[a:b], y[a:b]) for a, b in pairwise(ends)]), target="y")
 
 
-def as_npy(X, y, ends, folder):
-    np.save(folder / "t.npy", np.column_stack([X, y]))
-    return read_table(folder / "t.npy", target=D)
-
-
 def as_csv(X, y, ends, folder):
     rows = ["x0,x1,x2,x3,y", *(",".join(map(repr, [*x, z])) for x, z in zip(X.tolist(), y.tolist(), strict=True))]
     (folder / "t.csv").write_text("\n".join(rows))
     return read_table(folder / "t.csv", target="y")
 
 
-CUT = [as_batches, as_tables, as_row_groups, as_folder, as_memory, as_feather]
-WHOLE = [as_npy, as_csv]
+CUT = [as_row_groups, as_folder, as_memory, as_feather]
+WHOLE = [as_csv]
 
 
 def distance(query, source, X, y):
@@ -180,7 +167,7 @@ def test_lost_rows_would_be_seen(dtype, rows):
     """Teeth: a row left out or read twice is beyond what rounding may do in float64, a hundred are in float32."""
     X, y = data(dtype, missing=False)
     for name in ("regressions gradient", "mixture gradient"):
-        lost = BatchSource([(X[:-rows], y[:-rows])])
-        twice = BatchSource([(X, y), (X[:rows], y[:rows])])
+        lost = ArraySource(X[:-rows], y[:-rows])
+        twice = ArraySource(np.concatenate([X, X[:rows]]), np.concatenate([y, y[:rows]]))
         assert distance(QUERIES[name], lost, X, y) > 2
         assert distance(QUERIES[name], twice, X, y) > 2

@@ -58,12 +58,7 @@ def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
     examples = EXAMPLES.format(fit=f"{name} people.csv{' --target cost' if target else ''}{declared}")
     sections: Sections = {
         "Privacy": (shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
-        "Table": (
-            *target,
-            *(one for key, one in shared.declared.items() if key in arguments),
-            *shared.table,
-            shared.scheduler,
-        ),
+        "Table": (*target, *(one for key, one in shared.declared.items() if key in arguments), *shared.table),
         "Model": (*model_options(kind), *([shared.scaler] if kind._takes_scaler else [])),
         "Ledger": (shared.ledger, shared.dataset, shared.purpose),
         "Run and output": OUTPUTS,
@@ -90,8 +85,7 @@ def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -
     from dpem.cli import files
 
     estimator = unfitted(name, kind, options)
-    start = options.get("start")
-    charged = charge_and_fit(session, name, estimator, options, lambda source: files.start(start, source))
+    charged = charge_and_fit(session, name, estimator, options)
     if charged is not None:
         files.save(estimator, options["out"], charged.scaler)
         if options["report"] is not None:
@@ -110,11 +104,9 @@ def unfitted(name: str, kind: type[PrivateFit], options: Options) -> PrivateFit:
         raise click.UsageError(f"{name} needs --target: the column with the response.")
     if options["columns"] is not None and target in options["columns"]:
         raise click.UsageError("--columns must not contain the target.")
-    if options.get("scaler") is not None and options["scheduler"] is not None:
-        raise click.UsageError("--scaler cannot be used with --scheduler: scale the table beforehand.")
     if math.isinf(options["epsilon"]):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command makes private fits only.")
-    arguments = constructor_arguments(kind, {key: value for key, value in options.items() if key != "start"})
+    arguments = constructor_arguments(kind, options)
     if "levels" in arguments:
         arguments["levels"] = files.levels(arguments["levels"])
     if arguments.get("classes") is not None:  # as levels, they are read from texts as well
@@ -142,7 +134,11 @@ def _use_formula(kind: type[PrivateFit], options: Options) -> None:
 
 
 def charge_and_fit(
-    session: Session, name: str, estimator: PrivateFit, options: Options, prepare: Callable[[Source], Options]
+    session: Session,
+    name: str,
+    estimator: PrivateFit,
+    options: Options,
+    prepare: Callable[[Source], Options] = lambda source: {},
 ) -> Charged | None:
     """Check everything, print the price, charge it and fit; None after a dry run.
 
@@ -153,12 +149,12 @@ def charge_and_fit(
     from dpem.privacy import Charge
 
     epsilon, delta, dry_run = options["epsilon"], options["delta"], options["dry_run"]
-    if options["scheduler"] is None and not Path(options["data"]).exists():
+    if not Path(options["data"]).exists():
         raise Refused(Exit.DATA, f"{options['data']} cannot be read: there is no such file or folder.")
     if not dry_run:
         written, read = (
             [path for name in names if isinstance(path := options.get(name), str)]
-            for names in (("out", "report"), ("data", "start", "scaler", "bounds"))
+            for names in (("out", "report"), ("data", "scaler", "bounds"))
         )
         files.check_outputs(written, read, options["force"])
     ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
@@ -168,37 +164,37 @@ def charge_and_fit(
     if (columns := columns_in_settings(session, type(estimator), options)) is not None:
         options["columns"], options["exclude"] = columns, None
     estimator.set_params(**levels_of_used(options, estimator))
-    with files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None)) as source:
-        estimator.set_params(budget=ledger, **prepare(source))
-        with refusing(Exit.USAGE):
-            estimator._check_columns(source)
-        with session.waiting("choosing settings"), refusing(Exit.PLAN):
-            plan = estimator._preview_plan(source)
-        quote = None
-        if ledger is not None:
-            charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
-            quote = spending.quote_of(ledger, charge, plan.model, plan.n, record_refusal=not dry_run)
-        session.say(_used(options["data"], source.n_rows, files.feature_names(source) or [], source.n_features))
-        document = {
-            "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
-            "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
-            "ledger": quote,
-            "model": name,
-            "plan": plan.to_dict(),
-        }
-        if getattr(estimator, "classes", ()) is None and options.get("target") not in (estimator.levels or {}):
-            session.say("the response is read as 0 and 1; --classes names other values")
-        if dry_run:
-            price = wrapped(spending.dry_run_price(epsilon, delta, quote))
-            session.result({**document, "dry_run": True}, f"{wrapped(plan)}\n{price}")
-            return None
-        if not plan.feasible and not options["anyway"]:
-            raise Refused(
-                Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway fits all the same."
-            )
-        spending.announce(session, epsilon, delta, quote)
-        with spending.paying(session):
-            estimator.fit(source)
+    source = files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None))
+    estimator.set_params(budget=ledger, **prepare(source))
+    with refusing(Exit.USAGE):
+        estimator._check_columns(source)
+    with session.waiting("choosing settings"), refusing(Exit.PLAN):
+        plan = estimator._preview_plan(source)
+    quote = None
+    if ledger is not None:
+        charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
+        quote = spending.quote_of(ledger, charge, plan.model, plan.n, record_refusal=not dry_run)
+    session.say(_used(options["data"], source.n_rows, files.feature_names(source) or [], source.n_features))
+    document = {
+        "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
+        "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
+        "ledger": quote,
+        "model": name,
+        "plan": plan.to_dict(),
+    }
+    if getattr(estimator, "classes", ()) is None and options.get("target") not in (estimator.levels or {}):
+        session.say("the response is read as 0 and 1; --classes names other values")
+    if dry_run:
+        price = wrapped(spending.dry_run_price(epsilon, delta, quote))
+        session.result({**document, "dry_run": True}, f"{wrapped(plan)}\n{price}")
+        return None
+    if not plan.feasible and not options["anyway"]:
+        raise Refused(
+            Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway fits all the same."
+        )
+    spending.announce(session, epsilon, delta, quote)
+    with spending.paying(session):
+        estimator.fit(source)
     return Charged(document, scaler, ledger, spending.state(session, ledger))
 
 
@@ -266,7 +262,7 @@ def rounded(value: float, error: float) -> str:
 def fit() -> None:
     """Fit MODEL to the rows of DATA under differential privacy, and write model.json.
 
-    DATA is a CSV, TSV, Parquet, Arrow or .npy file with one row for each person, or up to --rows-per-person of them.
+    DATA is a CSV, TSV, Parquet or Arrow file with one row for each person, or up to --rows-per-person of them.
     dpem fit MODEL --help shows the options of a model.
 
     \b

@@ -68,8 +68,6 @@ def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str]
                 candidates.append((columns_of(path, separator, encoding), separator))
         names, separator = max(candidates or [(columns_of(path, sep, encoding), sep)], key=lambda pair: len(pair[0]))
         return dict.fromkeys(names, ""), separator
-    if ends == ".npy":
-        return dict.fromkeys(columns_of(path), "number"), None
     schema = schema_of(path)
     return {name: str(schema.field(name).type) for name in schema.names}, None
 

@@ -15,7 +15,7 @@ import click
 
 from dpem import registry
 from dpem.cli.common import Group, Options, Session
-from dpem.cli.options import PATH, Count, Number, Value
+from dpem.cli.options import Count, Number, Value
 
 if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
@@ -92,10 +92,7 @@ def model_options(kind: type[PrivateFit]) -> list[click.Option]:
     options = []
     for name, parameter in inspect.signature(kind).parameters.items():
         option, default = f"--{name.lower().replace('_', '-')}", parameter.default
-        if name == "start":
-            words = "The starting value of EM: equal, or a file with a number for each column."
-            options.append(click.Option([option], type=PATH, metavar="FILE|equal", help=words))
-        elif isinstance(default, bool) and name not in NOT_SETTINGS:
+        if isinstance(default, bool) and name not in NOT_SETTINGS:
             options.append(click.Option([f"{option}/--no-{option[2:]}"], default=default, help=texts.get(name)))
         elif name not in NOT_SETTINGS:
             shown = {"default": default, "show_default": True} if default not in (None, parameter.empty) else {}

@@ -145,9 +145,6 @@ purpose = Option(["--purpose"], metavar="TEXT", default="", help="The purpose of
 scaler = option("--scaler", "A file of dpem scale, which centres and scales the columns.", PATH)
 force = option("--force", "Replace existing files.", bool)
 target = option("--target", "The response.", metavar="COLUMN")
-scheduler = option(
-    "--scheduler", "tcp://host:port of the Dask cluster that reads DATA, a Parquet table.", metavar="URL"
-)
 dry_run = option("--dry-run", "Show the plan and the price; spend nothing, write nothing.", bool)
 
 #: The format of a text file.
@@ -168,5 +165,4 @@ table = (
     option("--exclude", "Columns not to use, such as a name or a date.", Names()),
     person,
     *text,
-    option("--strict", "Refuse a .csv with unreadable cells, and show them: this is not private.", bool),
 )

@@ -79,17 +79,17 @@ def predict(session: Session, /, **options: Any) -> None:
     scaling = files.scaler(options["scaler"])
     _check_scaler(model, scaling, path)
     options["columns"] = files.columns_of(model)
-    with files.table(session, options, scaler=scaling, levels=model._table_levels()) as source:
-        if source.n_features != model.n_features_in_:
-            message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
-            raise Refused(Exit.DATA, message)
-        with refusing(Exit.DATA):
-            kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
-        session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
-        with refusing(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
-            expect(source.n_rows)
-            with_response = options["target"] is not None
-            count, columns = _write_predictions(model, source, with_response, kept, sink, writers[suffix])
+    source = files.table(session, options, scaler=scaling, levels=model._table_levels())
+    if source.n_features != model.n_features_in_:
+        message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
+        raise Refused(Exit.DATA, message)
+    with refusing(Exit.DATA):
+        kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
+    session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
+    with refusing(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
+        expect(source.n_rows)
+        with_response = options["target"] is not None
+        count, columns = _write_predictions(model, source, with_response, kept, sink, writers[suffix])
     if out is not None:
         document = {"out": out, "rows": count, "columns": columns}
         session.result(document, f"Wrote {count:,} rows to {out}: {', '.join(columns)}.")

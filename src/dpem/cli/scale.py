@@ -19,7 +19,7 @@ from dpem.cli.options import PATH, Bounds, option
         option("--bounds", "The public bounds of all columns, or a file of them.", Bounds(), required=True),
         *(shared.target, *shared.table),
         option("--out", "The scaler file to write.", PATH, default="scaler.json"),
-        *(shared.force, shared.ledger, shared.dataset, shared.purpose, shared.scheduler, shared.dry_run, shared.json),
+        *(shared.force, shared.ledger, shared.dataset, shared.purpose, shared.dry_run, shared.json),
     ],
 )
 @click.pass_obj

@@ -10,16 +10,14 @@ from dpem.tables.base import ChunkedSource, Source
 from dpem.tables.progress import progress
 
 if TYPE_CHECKING:
-    from dpem.tables.batches import BatchSource
     from dpem.tables.dataset import DatasetSource
     from dpem.tables.files import read_table
 
-__all__ = ["ArraySource", "BatchSource", "ChunkedSource", "DatasetSource", "Source", "progress", "read_table"]
+__all__ = ["ArraySource", "ChunkedSource", "DatasetSource", "Source", "progress", "read_table"]
 
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
-        "dpem.tables.batches": ("BatchSource",),
         "dpem.tables.dataset": ("DatasetSource",),
         "dpem.tables.files": ("read_table",),
     },

@@ -16,11 +16,10 @@ import mmap
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -71,8 +70,8 @@ def kind_of(path: Path) -> str:
     return kind if kind in TEXTS else path.suffix.lower()
 
 
-def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, strict: bool = False) -> FrameSource:
-    """The wanted columns in memory; ``strict`` refuses cells that are not what their column holds."""
+def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any]) -> FrameSource:
+    """The wanted columns in memory."""
     _check(layout)
     names = header(path, layout)
     columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
@@ -92,7 +91,7 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
     coded = {name for name, each in levels.items() if each.coded}
-    found, odd = {}, []
+    found = {}
     cells = {name: table.column(name) for name in chosen.read}
     several = table.num_rows * chosen.row_bytes > KEPT  # passes that convert: each would join a column's pieces again
     del table  # a column's pieces go as soon as they are one
@@ -103,13 +102,8 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any], *, stric
             continue
         if pa.types.is_binary(column.type):
             column = _decoded(column)
-            values = chosen.numbers(name, column if name in coded else _plain(column, layout))
-            if strict and bool(np.any(np.isnan(values) & ~np.asarray(_is_missing(column)))):
-                odd.append(names.index(name))
-            column = pa.array(values)
+            column = pa.array(chosen.numbers(name, column if name in coded else _plain(column, layout)))
         found[name] = column.combine_chunks() if several and isinstance(column, pa.ChunkedArray) else column
-    if odd:
-        raise ValueError(_not_numbers(odd, path, names, named))
     plain = Selection(chosen.features, target, chosen.dtype, person=person)
     source = FrameSource(Frame(pa.table(found)), plain)
     source.text_levels = dict(chosen.levels)
@@ -299,20 +293,6 @@ def _plain(column: pa.ChunkedArray, layout: TextFormat) -> pa.ChunkedArray:
     if layout.decimal != ".":
         column = pc.replace_substring(pc.replace_substring(column, ".", "?"), layout.decimal, ".")
     return column
-
-
-def _is_missing(column: pa.ChunkedArray) -> Any:
-    known = pc.is_in(pc.ascii_trim_whitespace(column), value_set=pa.array(MISSING))
-    return pc.or_(pc.is_null(column), pc.fill_null(known, False)).combine_chunks()
-
-
-def _not_numbers(places: Sequence[int], path: Path, names: Sequence[str], named: Collection[str]) -> str:
-    """Every column that holds what it should not, at once; a name is repeated only if the caller gave it."""
-    shown = [repr(names[j]) if names[j] in named else f"number {j + 1}" for j in sorted(places)]
-    one = len(shown) == 1
-    which = f"{'column' if one else 'columns'} {', '.join(shown)}"
-    what = "an entry that is neither a number nor a level" if one else "entries that are neither numbers nor levels"
-    return f"{which} of {path} {'holds' if one else 'hold'} {what}; exclude {'it' if one else 'them'}, or give levels."
 
 
 def _refuse_separator(path: Path, names: Sequence[str], layout: TextFormat) -> None:
