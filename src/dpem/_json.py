@@ -36,11 +36,10 @@ _FINITE: Range = (math.isfinite, "finite")
 
 #: Ranges by the name of a field, the same wherever the name occurs; numbers of other fields are finite.
 RANGES: dict[str, Range] = {
-    **dict.fromkeys(
-        ("n", "d", "s", "k", "n_iter", "n_rows", "sparsity", "max_sparsity", "count", "rows_per_person"), _COUNT
-    ),
+    **dict.fromkeys(("n", "d", "s", "k", "n_iter", "n_rows", "smallest_n", "count", "rows_per_person"), _COUNT),
+    **dict.fromkeys(("sparsity", "max_sparsity"), _COUNT),
     **dict.fromkeys(("sigma", "signal", "radius", "step", "step_size", "T", "entry", "clip", "bracket"), _POSITIVE),
-    **dict.fromkeys(("epsilon", "residual"), _POSITIVE_OR_INF),
+    **dict.fromkeys(("epsilon", "residual", "largest_epsilon"), _POSITIVE_OR_INF),
     **dict.fromkeys(("rho", "sensitivity", "detectable"), _FROM_ZERO_OR_INF),
     **dict.fromkeys(("scale", "batch", "threshold", "passes"), _FROM_ZERO),
     "delta": (lambda v: 0 < v < 1, "strictly between 0 and 1"),

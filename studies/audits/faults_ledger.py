@@ -193,7 +193,7 @@ def check_ledger(
     rho = math.fsum(row.rho for row in rows)
     found.check(rho >= cost * len(confirmed) * (1 - 1e-12), "the rows add up to less than the fits cost")
     found.check(
-        state.left >= 0 and state.n_charges == len(rows), "what is left is negative, or a charge is not counted"
+        state.left >= 0 and len(state.fits) == len(rows), "what is left is negative, or a charge is not counted"
     )
     if len(rows) > 1:
         found.check(smallest_delta(rho, epsilon) <= delta * (1 + 1e-6), "the charges are beyond the dataset's total")

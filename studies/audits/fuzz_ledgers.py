@@ -54,7 +54,8 @@ class LedgerFiles:
 
     def _used(self) -> bool:
         """Everything that reads or writes a ledger, one after the other."""
-        self._ledger.datasets()
+        for name in self._ledger.names():
+            _ = self._ledger.state(name).left
         before = self._ledger.history()
         state = self._ledger.state()
         if not (state.left >= 0 and state.spent_epsilon >= 0):

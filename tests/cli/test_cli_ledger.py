@@ -103,7 +103,7 @@ def test_a_policy_file_refuses_a_fit_before_the_charge():
     assert refused.code == 4
     assert "requires at least 601 rows, and this table has 600" in refused.err
     ledger = Ledger(LEDGER, "patients")
-    assert (ledger.history(), [one.reason for one in ledger.refusals()]) == ([], ["policy"])
+    assert (ledger.history(), [one.reason for one in ledger.state().refusals]) == ([], ["policy"])
     with open("policy.json", "w", encoding="utf-8") as file:
         json.dump({"smallest_n": 600}, file)
     assert dpem("ledger", "policy", *ON, "--file", "policy.json").code == 0
@@ -116,7 +116,7 @@ def test_a_bad_policy_file_is_refused_in_one_sentence(name, text):
         file.write(text)
     done = dpem("ledger", "policy", *ON, "--file", name)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert Ledger(LEDGER).state("patients").n_entries == 1
+    assert len(Ledger(LEDGER).state("patients").chain) == 1
 
 
 def test_a_name_like_another_is_warned_of():
@@ -132,7 +132,7 @@ def test_the_csv_has_the_digest_of_each_entry():
     assert f"Head of patients: {state.head}" in done.out
     header, line = Path("ledger.csv").read_text(encoding="utf-8").splitlines()
     found = dict(zip(header.split(","), line.rsplit(",", header.count(",")), strict=True))
-    assert found["entry_digest"] == Ledger(LEDGER).entries("patients").chain[1].digest
+    assert found["entry_digest"] == Ledger(LEDGER).state("patients").chain[1].digest
 
 
 def test_what_is_left_is_the_same_number_everywhere():

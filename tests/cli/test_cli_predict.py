@@ -65,7 +65,7 @@ def test_columns_are_found_by_name_whatever_their_order(mixture):
 def test_rows_keep_their_order_over_many_chunks(monkeypatch):
     assert dpem("fit", "symmetric-mixture", "patients.parquet", *FIT).code == 0
     assert dpem("predict", "model.json", "patients.parquet", "--out", "whole.csv").code == 0
-    monkeypatch.setattr("dpem.tables.dataset.CHUNK_ROWS", 7)
+    monkeypatch.setattr("dpem.tables.parquet.CHUNK_ROWS", 7)
     assert sum(1 for _ in read_table("patients.parquet").chunks()) > 50
     assert dpem("predict", "model.json", "patients.parquet", "--out", "parts.csv").code == 0
     assert read("whole.csv")["component"] == read("parts.csv")["component"]

@@ -196,7 +196,7 @@ def test_a_delta_above_the_total_s_is_refused(ledger):
         with pytest.raises(BudgetExceeded, match=r"delta of this fit is 0\.01, above that of") as refusal:
             account.charge(0.01, 0.01, Price(1e-9))
         assert refusal.value.reason == "delta"
-    assert ledger.refusals()[0].reason == "delta"
+    assert ledger.state().refusals[0].reason == "delta"
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def test_a_policy_refuses_before_the_charge_and_is_written_down(path, policy, me
     with pytest.raises(BudgetExceeded, match=message) as refusal:
         ledger.charge(*SMALL, model="linear-regression", n=500)
     assert refusal.value.reason == "policy"
-    assert (ledger.history(), [one.reason for one in ledger.refusals()]) == ([], ["policy"])
-    assert ledger.state().policy == {key: tuple(v) if isinstance(v, list) else v for key, v in policy.items()}
+    assert (ledger.history(), [one.reason for one in ledger.state().refusals]) == ([], ["policy"])
+    assert ledger.state().policy.to_dict() == {key: tuple(v) if isinstance(v, list) else v for key, v in policy.items()}
     ledger.set_policy(Policy())
     ledger.charge(*SMALL, model="linear-regression", n=500)
     assert faults(ledger) == []
@@ -229,12 +229,12 @@ def test_a_policy_about_rows_refuses_a_fit_that_does_not_state_them(path):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"epsilon": 1}, "a policy has the fields largest_epsilon, smallest_n, models, who; got 'epsilon'"),
-        ({"largest_epsilon": 0}, "largest_epsilon of a policy must be positive, got 0"),
-        ({"largest_epsilon": "1"}, "largest_epsilon of a policy must be positive, got '1'"),
-        ({"smallest_n": 1.5}, "smallest_n of a policy must be a whole number of at least 1, got 1.5"),
-        ({"models": "all"}, "models of a policy must be a list of texts, got 'all'"),
-        ({"who": [1]}, "who of a policy must be a list of texts"),
+        ({"epsilon": 1}, "policy has the unknown key 'epsilon'."),
+        ({"largest_epsilon": 0}, 'policy.largest_epsilon must be positive, or "inf".'),
+        ({"largest_epsilon": "1"}, "policy.largest_epsilon must be a number."),
+        ({"smallest_n": 1.5}, "policy.smallest_n must be a whole number."),
+        ({"models": "all"}, "policy.models must be a list."),
+        ({"who": [1]}, r"policy.who\[0\] must be text."),
     ],
 )
 def test_a_wrong_policy_is_refused(found, message):

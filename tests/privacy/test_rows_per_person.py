@@ -299,7 +299,7 @@ def test_a_budget_shows_what_it_counts():
 def test_a_ledger_remembers_what_it_counts(url):
     Ledger(url).open("visits", 1.0, 1e-5, rows_per_person=5).charge(*SMALL, rows_per_person=6)
     again = Ledger(url, "visits")
-    assert again.state().rows_per_person == again.datasets()[0].rows_per_person == 5
+    assert again.state().total.rows_per_person == 5
     assert [charge.rows_per_person for charge in again.history()] == [6]
     with pytest.raises(BudgetExceeded, match="at least 5 rows per person"):
         again.charge(*SMALL, rows_per_person=2)

@@ -62,7 +62,7 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
     model = DPTwoComponents(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
     (charge,) = ledger.history()
     page = ledger_page(
-        "sqlite:///budget.db", [ledger.entries()], {charge.model: Published(model, "./a.json", "./a%20b.html")}
+        "sqlite:///budget.db", [ledger.state()], {charge.model: Published(model, "./a.json", "./a%20b.html")}
     )
     path = tmp_path / "book.html"
     path.write_text(page, encoding="utf-8")

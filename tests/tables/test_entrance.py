@@ -1,6 +1,5 @@
 """What comes in at the entrance: no entry becomes a name, a level or a message, and none decides what others become."""
 
-import math
 import re
 import warnings
 from decimal import Decimal

@@ -14,7 +14,7 @@ from dpem.cli.options import PATH, option
 
 if TYPE_CHECKING:
     from dpem.privacy.ledger import Ledger
-    from dpem.privacy.ledger_entries import DatasetEntries, Policy
+    from dpem.privacy.ledger_entries import DatasetState, Policy
 
 
 @click.group(cls=Group)
@@ -44,12 +44,12 @@ def open_ledger(url: str | None) -> Ledger:
         return Ledger(url)
 
 
-def read(url: str | None, dataset: str | None) -> tuple[str, list[DatasetEntries]]:
-    """The place of the ledger at the URL, and the entries of one dataset or of all."""
+def read(url: str | None, dataset: str | None) -> tuple[str, list[DatasetState]]:
+    """The place of the ledger at the URL, and one dataset or all."""
     opened = open_ledger(url)
     with refusing(Exit.USAGE):
         names = opened.names() if dataset is None else [dataset]
-        return opened.where, [opened.entries(name) for name in names]
+        return opened.where, [opened.state(name) for name in names]
 
 
 #: The options of the commands that show one dataset of a ledger, or all.
@@ -110,14 +110,13 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     add up.
     """
     where, datasets = read(url, dataset)
-    states = [one.state for one in datasets]
     header = ("dataset", "epsilon", "delta", "rows/person", "spent", "left", "fits", "opened")
     rows = []
-    for s in states:
-        total = (s.name, f"{s.epsilon:g}", f"{s.delta:g}", f"{s.rows_per_person}")
-        rows.append((*total, s.spent_shown, s.left_shown, f"{s.n_charges}", _day(s.opened)))
+    for s in datasets:
+        total = (s.name, f"{s.total.epsilon:g}", f"{s.total.delta:g}", f"{s.total.rows_per_person}")
+        rows.append((*total, s.spent_shown, s.left_shown, f"{len(s.fits)}", _day(s.opened)))
     text = aligned(header, rows) if rows else f"{where} holds no dataset yet."
-    session.result({"ledger": where, "datasets": states}, text)
+    session.result({"ledger": where, "datasets": [s.to_dict() for s in datasets]}, text)
 
 
 @ledger.command(short_help="List every charged fit.", params=[*ledger_options])
@@ -155,7 +154,7 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
       dpem ledger explain --ledger sqlite:///budget.db --dataset patients
     """
     where, datasets = read(url, dataset)
-    explained = {one.name: one.state.explained for one in datasets}
+    explained = {one.name: one.explained for one in datasets}
     lines = [line for name, parts in explained.items() for line in (f"{name}:", *(f"  {part}" for part in parts))]
     document = {"ledger": where, "datasets": explained}
     session.result(document, "\n".join(lines) or f"{where} holds no dataset yet.")
@@ -228,15 +227,15 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     if out.lower().endswith(".csv"):
         models_found, text = {}, ledger_files.as_csv(datasets)
     else:
-        fingerprints = [fit.model for entries in datasets for fit in entries.fits]
+        fingerprints = [fit.model for one in datasets for fit in one.fits]
         models_found = ledger_files.published(folder, out, fingerprints)
         text = ledger_page(where, datasets, models_found)
     with refusing(Exit.OUTPUT):
         write_text(out, text)
-    count = sum(len(entries.fits) + len(entries.refusals) for entries in datasets)
+    count = sum(len(one.fits) + len(one.refusals) for one in datasets)
     counts = [_count(count, "entry", "entries"), _count(len(datasets), "dataset")]
     with_models = f", with {_count(len(models_found), 'model')}" if models_found else ""
-    heads = {entries.name: entries.state.head for entries in datasets}
+    heads = {one.name: one.head for one in datasets}
     lines = [f"Wrote {' of '.join(counts)}{with_models} to {out}."]
     lines += [f"Head of {name}: {head}" for name, head in heads.items()]
     session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))

@@ -17,13 +17,13 @@ from dpem._validation import ArgumentError
 from dpem.fitting.results import FittedModel
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
 from dpem.privacy import digest
-from dpem.privacy.ledger_entries import DatasetEntries, FitEntry, Refusal
+from dpem.privacy.ledger_entries import DatasetState, FitEntry, Refusal
 from dpem.report.ledger_page import Published
 
 _META = re.compile('<meta name="dpem-(model|dataset|head)" content="([^"]*)">')
 
 
-def as_csv(datasets: Sequence[DatasetEntries]) -> str:
+def as_csv(datasets: Sequence[DatasetState]) -> str:
     """One line for each entry, oldest first within a dataset, with its digest in the chain."""
     names = [field.name for field in fields(FitEntry) if field.name not in ("id", "columns")]
     text = io.StringIO()

@@ -19,7 +19,9 @@ from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusi
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, together
+from dpem.privacy.budget import Total
 from dpem.privacy.ledger import LedgerCharge
+from dpem.privacy.ledger_entries import rounded_down
 from dpem.tables import progress
 
 
@@ -73,17 +75,17 @@ def quote_of(ledger: SessionLedger, charge: Charge, model: str, n: int, *, recor
     """The quote of a charge; raises BudgetExceeded if the charge or the dataset's policy refuses a fit of ``model`` to
     ``n`` rows, which the ledger records if ``record_refusal``.
     """
-    entries = ledger.entries()
-    total, charges = entries.total, entries.charges
+    state = ledger.state()
+    total, charges = state.total, state.charges
     try:
-        entries.policy.admit(entries.name, epsilon=charge.epsilon, model=model, n=n, who=ledger.user())
-        total.admit(charges, charge, f"dataset {entries.name!r}")
+        state.policy.admit(state.name, epsilon=charge.epsilon, model=model, n=n, who=ledger.user())
+        total.admit(charges, charge, f"dataset {state.name!r}")
     except BudgetExceeded as refusal:
         if record_refusal:
             ledger.note_refusal(charge, refusal.reason, purpose=ledger.purpose)
         raise
     left_before, left_after = total.left(charges, total.delta), total.left([*charges, charge], total.delta)
-    return Quote(ledger.where, entries.name, total.epsilon, total.delta, left_before, left_after)
+    return Quote(ledger.where, state.name, total.epsilon, total.delta, left_before, left_after)
 
 
 def announce(session: Session, epsilon: float, delta: float, quote: Quote | None) -> None:
@@ -92,7 +94,7 @@ def announce(session: Session, epsilon: float, delta: float, quote: Quote | None
     if quote is None:
         session.warn(f"no --ledger: this fit spends {spends}, which is recorded nowhere (see dpem ledger --help)")
         return
-    left = f"{_left(quote.left_before, quote)} before it and {_rounded_down(quote.left_after)} after it"
+    left = f"{_left(quote.left_before, quote)} before it and {rounded_down(quote.left_after)} after it"
     session.say(f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; {left}")
 
 
@@ -101,18 +103,13 @@ def dry_run_price(epsilon: float, delta: float, quote: Quote | None) -> str:
     spends = f"A fit would spend epsilon = {epsilon:g}, delta = {delta:g}"
     if quote is None:
         return f"{spends}; no ledger is named. Nothing was spent."
-    left = f"{_left(quote.left_before, quote)} now, and {_rounded_down(quote.left_after)} would be left"
+    left = f"{_left(quote.left_before, quote)} now, and {rounded_down(quote.left_after)} would be left"
     return f"{spends} of {quote.dataset} in {quote.ledger}: {left}. Prices add, not epsilons. Nothing was spent."
 
 
-def _left(left: float, total: Quote | DatasetState) -> str:
+def _left(left: float, total: Quote | Total) -> str:
     """What is left of a total, in words."""
-    return f"epsilon = {_rounded_down(left)} of {total.epsilon:g} is left at delta = {total.delta:g}"
-
-
-def _rounded_down(epsilon: float) -> str:
-    """ε, rounded down to three decimals."""
-    return f"{math.floor(1e3 * epsilon + 1e-9) / 1e3:g}"
+    return f"epsilon = {rounded_down(left)} of {total.epsilon:g} is left at delta = {total.delta:g}"
 
 
 @contextmanager
@@ -144,8 +141,8 @@ def spent_and_left(state: DatasetState | None) -> list[str]:
     """The lines on what has been spent, what is left, and the head of the ledger."""
     if state is None:
         return []
-    fits = "one fit has" if state.n_charges == 1 else f"{state.n_charges} fits have"
-    spent = f"Of {state.name}, {fits} spent epsilon = {state.spent_shown}; {_left(state.left, state)}."
+    fits = "one fit has" if len(state.fits) == 1 else f"{len(state.fits)} fits have"
+    spent = f"Of {state.name}, {fits} spent epsilon = {state.spent_shown}; {_left(state.left, state.total)}."
     return [spent, f"Head of the ledger: {state.head}"]
 
 

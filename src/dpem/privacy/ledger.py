@@ -22,18 +22,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpem import _validation as arguments
-from dpem._validation import ArgumentError, shown
+from dpem._validation import ArgumentError
 from dpem._version import __version__
 from dpem.privacy import ledger_chain
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import BudgetExceeded, Charge, Total
 from dpem.privacy.ledger_entries import (
     NO_ANSWER,
-    DatasetEntries,
     DatasetState,
     FitEntry,
     Policy,
-    Refusal,
     alike,
     changed_table,
     checked_text,
@@ -144,7 +142,7 @@ class Ledger:
         with self._store.writing("", make=True) as connection:
             names = _names(connection)
             if name in names:
-                total = self._entries(connection, name).total
+                total = self._state(connection, name).total
                 raise LedgerError(
                     f"dataset {name!r} is open already, with epsilon={total.epsilon:g} and delta={total.delta:g}: "
                     "a total is set once."
@@ -163,7 +161,7 @@ class Ledger:
         """Set the policy for all later fits of a dataset; it becomes an entry of the chain, as a charge does."""
         name = self._name(dataset)
         with self._store.writing(name) as connection:
-            chain = self._entries(connection, name).chain
+            chain = self._state(connection, name).chain
             body = {"policy": policy.to_dict(), **signature(connection)}
             ledger_chain.append(connection, chain, name, "policy", body)
 
@@ -204,16 +202,16 @@ class Ledger:
         }
         try:
             with self._store.writing(name) as connection:
-                entries = self._entries(connection, name)
+                state = self._state(connection, name)
                 author = signature(connection)
-                entries.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=author["who"])
-                entries.total.admit(entries.charges, charge, f"dataset {name!r}")
+                state.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=author["who"])
+                state.total.admit(state.charges, charge, f"dataset {name!r}")
                 body |= author
-                entry = ledger_chain.append(connection, entries.chain, name, "fit", body)
+                entry = ledger_chain.append(connection, state.chain, name, "fit", body)
         except BudgetExceeded as refusal:
             self.note_refusal(charge, refusal.reason, purpose=purpose)
             raise
-        if change := changed_table(entries.fits, n, columns):
+        if change := changed_table(state.fits, n, columns):
             message = f"dataset {name!r}: {change}. Fits of other rows under the same name draw on the same total."
             warnings.warn(message, LedgerWarning, stacklevel=3)
         return LedgerCharge(charge.epsilon, charge.delta, price, entry.number, self, rows_per_person=rows)
@@ -223,7 +221,7 @@ class Ledger:
         with suppress(LedgerError):
             name = self._name(None)
             with self._store.writing(name) as connection:
-                chain = self._entries(connection, name).chain
+                chain = self._state(connection, name).chain
                 body = {
                     "epsilon": charge.epsilon if math.isfinite(charge.epsilon) else "inf",
                     "delta": charge.delta,
@@ -234,19 +232,15 @@ class Ledger:
                 }
                 ledger_chain.append(connection, chain, name, "refusal", body)
 
-    def entries(self, dataset: str | None = None) -> DatasetEntries:
-        """All entries of a dataset, from one snapshot of the ledger."""
+    def state(self, dataset: str | None = None) -> DatasetState:
+        """One dataset, from one snapshot of the ledger: its total, its fits, what is spent and what is left."""
         name = self._name(dataset)
         with self._store.reading() as connection:
-            return self._entries(connection, name)
-
-    def refusals(self, dataset: str | None = None) -> list[Refusal]:
-        """All refused fits of a dataset, oldest first."""
-        return list(self.entries(dataset).refusals)
+            return self._state(connection, name)
 
     def history(self, dataset: str | None = None) -> list[FitEntry]:
         """All charges of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
-        return list(self.entries(dataset).fits)
+        return list(self.state(dataset).fits)
 
     def user(self) -> str:
         """The user that this ledger's entries name: the PostgreSQL role, or else the user of the system."""
@@ -258,25 +252,14 @@ class Ledger:
         with self._store.reading() as connection:
             return _names(connection)
 
-    def datasets(self) -> list[DatasetState]:
-        """The states of all datasets, by name."""
-        with self._store.reading() as connection:
-            return [self._entries(connection, name).state for name in _names(connection)]
-
-    def state(self, dataset: str | None = None) -> DatasetState:
-        """One dataset: its total, what is spent and what is left."""
-        return self.entries(dataset).state
-
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
         """The largest ε at which one more fit with this ``delta`` (by default the total's) would be accepted.
 
         It is exact for a fit that costs the full price of its (ε, δ), as those of all estimators do but the paper's
         ``method="published"``, with the more expensive kind of noise.
         """
-        entries = self.entries(dataset)
-        if delta is not None and not 0 < delta < 1:
-            raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {shown(delta)}.")
-        return entries.total.left(entries.charges, entries.total.delta if delta is None else delta)
+        state = self.state(dataset)
+        return state.left if delta is None else state.total.left(state.charges, arguments.is_fraction("delta", delta))
 
     def verify(self, dataset: str | None = None, heads: Sequence[str] = ()) -> list[Verification]:
         """Check every entry of a dataset, or of all: the digests, each ρ against its (ε, δ), the sum against the total.
@@ -312,14 +295,14 @@ class Ledger:
         """Append an entry about a charge; each kind at most once."""
         name = self._name(None)
         with self._store.writing(name) as connection:
-            entries = self._entries(connection, name)
-            charged = next(entry for entry in entries.fits if entry.id == fit)
+            state = self._state(connection, name)
+            charged = next(entry for entry in state.fits if entry.id == fit)
             if (before := getattr(charged, kind)) not in ("", NO_ANSWER):
                 raise ValueError(f"charge {fit} was closed already, as {before!r}.")
-            ledger_chain.append(connection, entries.chain, name, kind, {"fit": fit, **content, "time": now()})
+            ledger_chain.append(connection, state.chain, name, kind, {"fit": fit, **content, "time": now()})
 
-    def _entries(self, connection: Connection, name: str) -> DatasetEntries:
-        """The entries of a dataset; a LedgerError if their digests do not hold."""
+    def _state(self, connection: Connection, name: str) -> DatasetState:
+        """A dataset; a LedgerError if the digests of its entries do not hold."""
         chain = ledger_chain.read(connection, name)
         if not chain:
             raise LedgerError(f"dataset {name!r} is not open in this ledger: Ledger.open or dpem ledger open opens it.")
@@ -328,7 +311,7 @@ class Ledger:
                 f"the entries of dataset {name!r} are not as they were written ({faults[0]}): see dpem ledger "
                 "verify, and restore a backup."
             )
-        return DatasetEntries.of(name, chain)
+        return DatasetState.of(name, chain)
 
     def _name(self, dataset: str | None) -> str:
         name = self.name if dataset is None else checked_text("dataset", dataset)
@@ -352,10 +335,10 @@ class Ledger:
 def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
     """Faults of entries whose digests hold: a price above its (ε, δ), or charges beyond the total."""
     try:
-        entries = DatasetEntries.of(name, chain)
+        state = DatasetState.of(name, chain)
     except LedgerError as error:
         return [str(error).rstrip(".")]
-    return [] if entries.total.fits(entries.charges) else ["the charges come to more than the total"]
+    return [] if state.total.fits(state.charges) else ["the charges come to more than the total"]
 
 
 def _names(connection: Connection, *tables: sa.Table) -> list[str]:

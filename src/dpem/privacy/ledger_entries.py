@@ -11,12 +11,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpem._validation import ArgumentError, is_number, shown
+from dpem._validation import ArgumentError
 from dpem.privacy.accounting import Price
 from dpem.privacy.budget import BudgetExceeded, Charge, Total
 from dpem.privacy.ledger_chain import LONGEST, Entry
@@ -59,23 +60,15 @@ class Policy:
 
     @classmethod
     def from_dict(cls, limits: Mapping[str, Any]) -> Policy:
-        """The policy with these limits; an error that names the field if one is wrong."""
-        names = [field.name for field in fields(cls)]
-        unknown = [name for name in limits if name not in names]
-        if unknown:
-            raise ValueError(f"a policy has the fields {', '.join(names)}; got {shown(unknown[0])}.")
-        epsilon, n = limits.get("largest_epsilon"), limits.get("smallest_n")
-        if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
-            raise ValueError(f"largest_epsilon of a policy must be positive, got {shown(epsilon)}.")
-        if n is not None and not (isinstance(n, int) and not isinstance(n, bool) and n > 0):
-            raise ValueError(f"smallest_n of a policy must be a whole number of at least 1, got {shown(n)}.")
-        lists: dict[str, tuple[str, ...] | None] = {}
-        for name in ("models", "who"):
-            value = limits.get(name)
-            if value is not None and not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
-                raise ArgumentError(name, f"of a policy must be a list of texts, got {shown(value)}.")
-            lists[name] = None if value is None else tuple(value)
-        return cls(None if epsilon is None else float(epsilon), n, **lists)
+        """The policy with these limits; a ValueError that names the field if one is wrong."""
+        from dpem._json import rebuild  # here, so that a ledger without policies loads no NumPy
+
+        none = dict.fromkeys(field.name for field in fields(cls))
+        try:
+            policy: Policy = rebuild(cls, {**none, **limits}, "policy")
+        except ValueError as error:
+            raise ValueError(f"{error}.") from None
+        return policy
 
     def to_dict(self) -> dict[str, object]:
         """The limits that the policy has, by name."""
@@ -156,40 +149,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A dataset's total, what is spent and what is left.
-
-    ``left`` is the largest ε that one more fit may use at the total's δ. ``explained`` shows how the fits add up, line
-    by line. ``head`` is the digest of the last of ``n_entries`` entries; with it, later changes of any of them can be
-    detected. ``policy`` has the limits of the dataset's policy.
+    """A dataset of a ledger: its total, the policy for its next fit, its fits and refusals, and the entries that they
+    were read from.
     """
-
-    name: str
-    epsilon: float
-    delta: float
-    rows_per_person: int
-    spent_epsilon: float
-    left: float
-    n_charges: int
-    opened: datetime
-    head: str
-    n_entries: int
-    explained: tuple[str, ...]
-    policy: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def left_shown(self) -> str:
-        """What is left, rounded down to three decimals; every output shows it so."""
-        return f"{math.floor(1e3 * self.left + 1e-9) / 1e3:g}"
-
-    @property
-    def spent_shown(self) -> str:
-        """What is spent, rounded up to three decimals."""
-        return f"{math.ceil(1e3 * self.spent_epsilon - 1e-9) / 1e3:g}"
-
-
-@dataclass(frozen=True)
-class DatasetEntries:
-    """The records of a dataset's chain."""
 
     name: str
     total: Total
@@ -200,27 +162,46 @@ class DatasetEntries:
     charges: tuple[Charge, ...]
     chain: tuple[Entry, ...]
 
+    @cached_property
+    def spent_epsilon(self) -> float:
+        """The smallest ε that covers all charges, at the total's δ."""
+        return self.total.spent(self.charges)
+
+    @cached_property
+    def left(self) -> float:
+        """The largest ε that one more fit may use, at the total's δ."""
+        return self.total.left(self.charges, self.total.delta)
+
     @property
-    def state(self) -> DatasetState:
-        """The total, what is spent and what is left."""
-        total, charges = self.total, self.charges
-        return DatasetState(
-            name=self.name,
-            epsilon=total.epsilon,
-            delta=total.delta,
-            rows_per_person=total.rows_per_person,
-            spent_epsilon=total.spent(charges),
-            left=total.left(charges, total.delta),
-            n_charges=len(charges),
-            opened=self.opened,
-            head=f"sha256:{self.chain[-1].digest}",
-            n_entries=len(self.chain),
-            explained=tuple(total.explain(charges)),
-            policy=self.policy.to_dict(),
-        )
+    def spent_shown(self) -> str:
+        """What is spent, rounded up to three decimals; every output shows it so."""
+        return f"{math.ceil(1e3 * self.spent_epsilon - 1e-9) / 1e3:g}"
+
+    @property
+    def left_shown(self) -> str:
+        """What is left, rounded down likewise."""
+        return rounded_down(self.left)
+
+    @property
+    def explained(self) -> list[str]:
+        """How the fits add up, line by line."""
+        return self.total.explain(self.charges)
+
+    @property
+    def head(self) -> str:
+        """The digest of the last entry, with which later changes of any entry can be detected."""
+        return f"sha256:{self.chain[-1].digest}"
+
+    def to_dict(self) -> dict[str, object]:
+        """The state as plain values, without the single entries."""
+        return {
+            **{"name": self.name, **asdict(self.total), "opened": self.opened, "policy": self.policy.to_dict()},
+            **{"spent_epsilon": self.spent_epsilon, "left": self.left, "n_charges": len(self.fits)},
+            **{"head": self.head, "n_entries": len(self.chain), "explained": self.explained},
+        }
 
     @classmethod
-    def of(cls, name: str, chain: Sequence[Entry]) -> DatasetEntries:
+    def of(cls, name: str, chain: Sequence[Entry]) -> DatasetState:
         """The records of a chain whose digests hold; a LedgerError if an entry is not as dpem writes one."""
         entry = chain[0]
         try:
@@ -247,6 +228,11 @@ class DatasetEntries:
                 f"entry {entry.number} of dataset {name!r} is not as dpem writes one: restore a backup."
             ) from None
         return cls(name, total, opened, policy, fit_entries, tuple(refusals), charges, tuple(chain))
+
+
+def rounded_down(epsilon: float) -> str:
+    """ε that is left, never shown as more than it is."""
+    return f"{math.floor(1e3 * epsilon + 1e-9) / 1e3:g}"
 
 
 def _body(entry: Entry) -> dict[str, Any]:

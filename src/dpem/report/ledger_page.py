@@ -16,7 +16,7 @@ from dpem._html import number
 from dpem.fitting.results import FittedModel
 from dpem.privacy.accounting import largest_price
 from dpem.privacy.budget import unit
-from dpem.privacy.ledger_entries import DatasetEntries
+from dpem.privacy.ledger_entries import DatasetState
 
 #: Colours that people who see few colours can distinguish; those beyond share grey.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
@@ -38,35 +38,34 @@ class Published:
     report: str | None = None
 
 
-def ledger_page(where: str, datasets: Sequence[DatasetEntries], models: Mapping[str, Published]) -> str:
+def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[str, Published]) -> str:
     """One page of HTML, offline, over all fits of the datasets.
 
     Parameters
     ----------
     where : str
         The ledger's place, without a password.
-    datasets : sequence of DatasetEntries
+    datasets : sequence of DatasetState
         The datasets.
     models : mapping of str to Published
         Models that are known, by their fingerprints.
     """
-    shown = [(one, one.state, _spending(one)) for one in datasets]
     return _html.page(
         "ledger.html",
         style=_html.source("style.css"),
         script=_html.source("page.js"),
-        metas=[pair for _, state, _ in shown for pair in (("dataset", state.name), ("head", state.head))],
+        metas=[pair for one in datasets for pair in (("dataset", one.name), ("head", one.head))],
         title=f"Privacy budget of {datasets[0].name}" if len(datasets) == 1 else "Privacy budgets",
         where=where,
         now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        datasets=shown,
+        datasets=[(one, _spending(one)) for one in datasets],
         models=models,
         refusals=REASONS,
         unit=unit,
     )
 
 
-def _spending(one: DatasetEntries) -> dict[str, object]:
+def _spending(one: DatasetState) -> dict[str, object]:
     """The price that the total is worth, the part of it that each user spent, largest first, and a row for each fit."""
     spent: dict[str, float] = {}
     for fit in one.fits:
