@@ -1,6 +1,5 @@
 """Pictures of fits and plans: what they draw is what was released, and matplotlib is loaded when they draw."""
 
-import math
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,13 +14,12 @@ from matplotlib import pyplot
 from small_models import BOUNDS, DPMeans, DPTwoClasses, DPTwoComponents, people
 
 from dpem import Budget, DPGaussianMixture, DPStandardScaler
-from dpem.display import CoefficientDisplay, EllipseDisplay, MixtureDisplay, PlanDisplay, PriceDisplay
+from dpem.display import CoefficientDisplay, EllipseDisplay, MixtureDisplay, PlanDisplay
 from dpem.display.base import Display
 from dpem.display.coefficients import draw_estimates
-from dpem.display.components import matrices
+from dpem.display.components import covariance_matrices
 from dpem.fitting.summary import Estimates
 from dpem.paper import DPMissingRegression
-from dpem.privacy import Price, Release
 
 PUBLISHED = DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5, method="published", sparsity=2, signal=1.0)
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
@@ -69,7 +67,6 @@ def test_the_paper_s_coefficients_have_their_threshold():
     model = DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5).fit(X, X[:, 0] + 0.5 * rng.standard_normal(2000))
     shown = CoefficientDisplay.from_estimator(model)
     assert len(shown.ax_.get_lines()) >= 3
-    PriceDisplay.from_estimator(model)
 
 
 def test_a_panel_for_each_group(groups):
@@ -82,11 +79,6 @@ def test_a_panel_for_each_group(groups):
     assert np.allclose([bar.get_width() for bar in bars], classes._profile().centre[0] / [100, 4, 50])
     with pytest.raises(ValueError, match="one for each of 2 panels, got 1"):
         MixtureDisplay.from_estimator(groups, axes=[pyplot.subplots()[1]])
-
-
-def test_shares_of_the_price_add_up(groups):
-    shown = PriceDisplay.from_estimator(groups)
-    assert [bar.get_width() for bar in shown.ax_.patches] == pytest.approx([90, 10])
 
 
 def outside(figure):
@@ -111,13 +103,7 @@ def long_names():
     return Display(draw_estimates({"": own}, None, None))
 
 
-def long_prices():
-    releases = [Release(words, "Gaussian", Price(0.1), 1.0, 1.0, 10) for words in (LONG, *[f"{LONG}s"] * 5)]
-    whole = SimpleNamespace(price=Price(0.6))
-    return PriceDisplay.from_estimator(SimpleNamespace(_fit_summary=dict, guarantee_=whole, releases_=releases))
-
-
-@pytest.mark.parametrize("draw", [long_plan, long_names, long_prices])
+@pytest.mark.parametrize("draw", [long_plan, long_names])
 def test_long_titles_and_labels_are_not_cut(draw):
     assert outside(draw().figure_) == []
 
@@ -177,10 +163,14 @@ class TestEllipses:
             EllipseDisplay.from_estimator(groups)
 
     def test_every_type_of_covariance_is_a_matrix(self):
-        full = np.array([[2.0, 1.0], [1.0, 3.0]])
-        assert np.array_equal(matrices(full, 3, 2), [full] * 3)
-        assert np.array_equal(matrices(np.array([[1.0, 2.0], [3.0, 4.0]]), 2, 2)[1], np.diag([3.0, 4.0]))
-        assert np.array_equal(matrices(np.array([full, full]), 2, 2), [full, full])
+        full, several = np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([[1.0, 2.0], [3.0, 4.0]])
+
+        def found(kind, covariances):
+            return covariance_matrices(SimpleNamespace(covariance_type=kind, covariances_=covariances), 2, 2)
+
+        assert np.array_equal(found("tied", full), [full] * 2)
+        assert np.array_equal(found("diag", several), [np.diag([1.0, 2.0]), np.diag([3.0, 4.0])])
+        assert np.array_equal(found("full", np.array([full, full])), [full, full])
 
 
 def test_plans_over_epsilon_and_over_rows():
@@ -196,7 +186,6 @@ def test_plans_over_epsilon_and_over_rows():
     [
         (lambda: CoefficientDisplay.from_estimator(DPStandardScaler()), "got DPStandardScaler"),
         (lambda: MixtureDisplay.from_estimator(DPMeans(**GIVEN).fit(people(500))), "with components, got DPMeans"),
-        (lambda: PriceDisplay.from_estimator(DPMeans(**{**GIVEN, "epsilon": math.inf}).fit(people(500))), "no price"),
         (lambda: PlanDisplay.from_estimator(DPStandardScaler(), 100), "plan method, got DPStandardScaler"),
         (lambda: PlanDisplay.from_estimator(PUBLISHED, 2000, 4, epsilon=[1.0]), "makes no prediction"),
     ],

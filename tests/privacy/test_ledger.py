@@ -300,7 +300,7 @@ def test_a_bad_url_is_refused_without_repeating_a_password(url):
 
 def test_nothing_is_made_by_looking(path):
     ledger = Ledger(f"sqlite:///{path}", "patients")
-    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
+    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.names):
         with pytest.raises(LedgerError, match=r"no such file \(dpem ledger open") as refusal:
             refused()
         one_sentence(refusal)
@@ -338,7 +338,7 @@ def test_a_ledger_of_another_version(path, version):
     for refused in (
         lambda: ledger.charge(*SMALL),
         ledger.history,
-        ledger.datasets,
+        ledger.names,
         lambda: ledger.open("others", 1.0, 1e-5),
     ):
         with pytest.raises(LedgerError, match=f"format {version}, and this dpem knows format 4 only") as refusal:

@@ -182,7 +182,7 @@ def test_a_file_that_is_not_a_ledger(tmp_path, content, message):
     path = tmp_path / "budget.db"
     path.mkdir() if content is None else path.write_bytes(content)
     ledger = Ledger(f"sqlite:///{path}", "patients")
-    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.datasets):
+    for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.names):
         with pytest.raises(LedgerError, match=message) as refusal:
             refused()
         assert "patient,diagnosis" not in str(refusal.value)

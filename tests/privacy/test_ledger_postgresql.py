@@ -199,7 +199,7 @@ def test_a_commit_is_durable_whatever_the_default(postgresql, database, ledger):
 
 def test_no_error_shows_a_password(postgresql):
     url = f"postgresql://ann:hunter2@/nowhere?host={postgresql.folder}"
-    for attempt in (lambda: Ledger(url).open("patients", 1.0, 1e-5), Ledger(url).datasets):
+    for attempt in (lambda: Ledger(url).open("patients", 1.0, 1e-5), Ledger(url).names):
         with pytest.raises(LedgerError, match="could not be") as refusal:
             attempt()
         assert "hunter2" not in str(refusal.value)

@@ -5,6 +5,6 @@ They show what was released, so drawing them costs nothing. matplotlib is loaded
 
 from dpem.display.coefficients import CoefficientDisplay
 from dpem.display.components import EllipseDisplay, MixtureDisplay
-from dpem.display.plans import PlanDisplay, PriceDisplay
+from dpem.display.plans import PlanDisplay
 
-__all__ = ["CoefficientDisplay", "EllipseDisplay", "MixtureDisplay", "PlanDisplay", "PriceDisplay"]
+__all__ = ["CoefficientDisplay", "EllipseDisplay", "MixtureDisplay", "PlanDisplay"]

@@ -95,7 +95,7 @@ class EllipseDisplay(Display):
         unknown = [name for pair in pairs or () for name in pair if name not in profile.columns]
         if unknown:
             raise ValueError(f"pairs must hold columns of the model; {unknown[0]!r} is none.")
-        covariances = matrices(np.asarray(estimator.covariances_), *profile.centre.shape)
+        covariances = covariance_matrices(estimator, *profile.centre.shape)
         errors = {} if estimates is None else dict(zip(estimates.names, estimates.total, strict=True))
         differing = [profile.columns[j] for j in _most_different(profile.centre, covariances)]
         chosen = list(pairs or combinations(differing, 2))
@@ -125,16 +125,15 @@ def _most_different(means: FloatArray, covariances: FloatArray) -> list[int]:
     return sorted(np.argsort(-difference, kind="stable")[:3].tolist())
 
 
-def matrices(covariances: FloatArray, K: int, d: int) -> FloatArray:
-    """Covariances of any type as one matrix for each component.
+def covariance_matrices(estimator: PrivateFit, K: int, d: int) -> FloatArray:
+    """The covariance of each component of a Gaussian mixture as a matrix, whatever its covariance type.
 
-    >>> matrices(np.array([1.0, 4.0]), 2, 2).tolist()
+    >>> from types import SimpleNamespace
+    >>> mixture = SimpleNamespace(covariance_type="spherical", covariances_=np.array([1.0, 4.0]))
+    >>> covariance_matrices(mixture, 2, 2).tolist()
     [[[1.0, 0.0], [0.0, 1.0]], [[4.0, 0.0], [0.0, 4.0]]]
     """
-    if covariances.shape == (K, d, d):
-        return covariances
-    if covariances.shape == (K,):
-        return np.asarray(covariances[:, None, None] * np.eye(d))
-    if covariances.shape == (K, d) and not (d == K and np.allclose(covariances, covariances.T)):
-        return np.asarray(covariances[:, :, None] * np.eye(d))
-    return np.broadcast_to(covariances, (K, d, d)).copy()
+    covariances, kind = np.asarray(estimator.covariances_), estimator.covariance_type
+    if kind in ("spherical", "diag"):
+        return np.asarray(covariances.reshape(K, -1, 1) * np.eye(d))
+    return np.broadcast_to(covariances, (K, d, d))

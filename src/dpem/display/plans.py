@@ -1,4 +1,4 @@
-"""Figures of predictions of plans against ε or the number of rows, and of the prices of queries."""
+"""A figure of the predictions of plans against ε or the number of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from sklearn.base import clone
 
-from dpem.display.base import BLUE, BROWN, Display, panels, summary_of, wrapped
+from dpem.display.base import BLUE, Display, panels, wrapped
 from dpem.fitting.sequence import PrivateFit
 
 if TYPE_CHECKING:
@@ -70,42 +70,4 @@ class PlanDisplay(Display):
             ax.set_yscale("log")
         ax.set_xlabel(along)
         ax.set_title(wrapped(found[0][1].quantity, 52), fontsize="medium", loc="left")
-        return cls([ax])
-
-
-class PriceDisplay(Display):
-    """The prices of the queries, as shares of the charged price; queries of one kind are one bar.
-
-    Attributes
-    ----------
-    ax_, figure_ : Axes, Figure
-        Where it was drawn.
-    """
-
-    @classmethod
-    def from_estimator(cls, estimator: PrivateFit, *, ax: Axes | None = None) -> Self:
-        """Draw the prices of a fitted estimator's queries: blue if they measured values, brown if they selected.
-
-        Parameters
-        ----------
-        estimator : fitted estimator
-            Any estimator of this package; the non-private reference has no price.
-        ax : Axes, optional
-            Where to draw; new axes if not given.
-        """
-        summary_of(estimator)
-        total = estimator.guarantee_.price.rho
-        if not 0 < total < np.inf:
-            raise ValueError("estimator must be a private fit: one without noise has no price.")
-        groups: dict[tuple[str, bool], list[float]] = {}
-        for release in estimator.releases_:
-            groups.setdefault((release.query, release.price.gaussian), []).append(100 * release.price.rho / total)
-        labels = [wrapped(query + (f" (×{len(s)})" if len(s) > 1 else ""), 44) for (query, _), s in groups.items()]
-        (ax,) = panels(
-            None if ax is None else [ax], 1, 7.0, 0.9 + sum(0.25 + 0.17 * label.count("\n") for label in labels)
-        )
-        places = np.arange(len(groups))[::-1]
-        ax.barh(places, list(map(sum, groups.values())), color=[BLUE if g else BROWN for _, g in groups], height=0.6)
-        ax.set_yticks(places, labels)
-        ax.set_xlabel("share of the price, in %")
         return cls([ax])
