@@ -38,7 +38,7 @@ class TestDoctor:
 
 
 BASH = """
-eval "$(dpem completion bash)"
+eval "$(_DPEM_COMPLETE=bash_source dpem)"
 COMP_WORDS=({words})
 COMP_CWORD={last}
 _dpem_completion dpem
@@ -78,7 +78,10 @@ def test_bash_completes(tmp_path, words, offered):
 def test_other_shells_accept_the_script(shell, tmp_path):
     """The shell reads it where it is installed; elsewhere it is at least the script of this shell and this command."""
     script = tmp_path / "completion"
-    script.write_text(text := dpem("completion", shell).out, encoding="utf-8")
+    source = {"_DPEM_COMPLETE": f"{shell}_source", "PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
+    command = [sys.executable, "-m", "dpem"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **source}).stdout
+    script.write_text(text, encoding="utf-8")
     assert f"_DPEM_COMPLETE={shell}_complete" in text
     if shutil.which(shell) is not None:
         done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=300, check=False)

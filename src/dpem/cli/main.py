@@ -27,7 +27,6 @@ COMMANDS = {
     "demo": ("dpem.cli.pages", "Fit a regression and latent classes to a public table."),
     "audit": ("dpem.cli.audit", "Test a model's claimed epsilon by replays and repeated fits."),
     "doctor": ("dpem.cli.doctor", "Show installed versions and whether the ledger can be read."),
-    "completion": ("dpem.cli.pages", "Print a script that completes dpem in your shell."),
 }
 
 
@@ -152,7 +151,8 @@ def cli(context: click.Context, quiet: bool, config: str | None) -> None:
       dpem ledger export --out patients.html           # one page about all fits
       dpem predict model.json new.csv --keep id --out predictions.csv
 
-    Each command has --help with examples. --json gives one JSON object, for success and for failure.
+    Each command has --help with examples. --json gives one JSON object, for success and for failure. A shell completes
+    commands, options and files after eval "$(_DPEM_COMPLETE=bash_source dpem)"; zsh and fish have their own source.
     """
     from dpem.cli.settings import defaults
 

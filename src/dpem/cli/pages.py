@@ -1,11 +1,10 @@
-"""``dpem report``, ``planner``, ``demo`` and ``completion``: the commands that read no table."""
+"""``dpem report``, ``planner`` and ``demo``: the commands that read no table."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import click
-from click.shell_completion import get_completion_class
 
 from dpem.cli import options as shared
 from dpem.cli.common import Exit, Refused, Session, refusing
@@ -116,21 +115,3 @@ def demo(session: Session, out: str | None) -> None:
         raise Refused(Exit.FAILED, str(error)) from None
     if session.json:
         session.result(result, "")
-
-
-@click.command(params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")])
-@click.pass_obj
-def completion(session: Session, shell: str) -> None:
-    """Print a script with which SHELL (bash, zsh or fish) completes commands, options and file names of dpem.
-
-    \b
-    Add one of these lines to the start-up file of your shell, or run the last one once:
-      eval "$(dpem completion bash)"                                      # ~/.bashrc
-      eval "$(dpem completion zsh)"                                       # ~/.zshrc
-      dpem completion fish > ~/.config/fish/completions/dpem.fish
-    """
-    from dpem.cli.main import cli
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(cli, {}, "dpem", "_DPEM_COMPLETE").source())

@@ -6,10 +6,8 @@ what the caller named.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
-import gzip
 import io
 import math
 import mmap
@@ -211,21 +209,15 @@ class _Ended(io.RawIOBase):
 
 def _opened(path: Path, layout: TextFormat) -> Any:
     """The file's bytes, decompressed, in UTF-8; what another encoding has no letter for is replaced."""
-    ending = path.suffix.lower()
-    plain = codecs.lookup(layout.encoding).name == "utf-8"
-    if plain and ending != ".zip":
-        return pa.input_stream(str(path), compression="detect")
-    file: Any
-    if ending == ".zip":
+    if path.suffix.lower() == ".zip":
         archive = zipfile.ZipFile(path)
         inside = [name for name in archive.namelist() if not name.endswith("/")]
         if len(inside) != 1:
             raise ValueError(f"{path} must hold one file, but it holds {len(inside)}.")
-        file = archive.open(inside[0])
+        file: Any = archive.open(inside[0])
     else:
-        openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
-        file = openers.get(ending, open)(path, "rb")
-    if plain:
+        file = pa.input_stream(str(path), compression="detect")
+    if codecs.lookup(layout.encoding).name == "utf-8":
         return file
     with file:
         return io.BytesIO(file.read().decode(layout.encoding, "replace").encode())
