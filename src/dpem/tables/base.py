@@ -163,7 +163,7 @@ class ChunkedSource(ABC):
     #: float32 or float64: in what blocked queries may be added.
     dtype: np.dtype
     feature_names: list[str] | None = None
-    #: The names of the response and of the column that says whose row it is.
+    #: The names of the response and of the column that identifies people.
     target_name: str | None = None
     person_name: str | None = None
     #: Columns whose entries are read as these levels.
@@ -237,7 +237,7 @@ class StridedSource(ChunkedSource):
 
 @np.errstate(all="ignore")
 def moved_and_scaled(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
-    """(x − mean) / scale. Whether it overflows depends on an entry, so nothing is said of it."""
+    """(x − mean) / scale. An overflow would depend on an entry, so it is not reported."""
     return (rows - mean) / scale
 
 
@@ -276,7 +276,7 @@ class ScaledSource(ChunkedSource):
 
 
 def refuse_to_split(source: Source) -> None:
-    """Refuse batches of a source whose rows may move: the sentence that comes before any charge."""
+    """Refuse to split a source whose rows may move, before any charge."""
     if getattr(source, "order_may_depend_on_values", True):
         raise ValueError(
             "the rows cannot be split into batches here: their order may depend on what they hold (a partitioned or "

@@ -1,4 +1,4 @@
-"""Public bounds and levels of columns, as a user gives them: checked, and refused in one sentence that names all."""
+"""The public bounds of columns: read from arguments or files, checked, and refused in one sentence."""
 
 from __future__ import annotations
 

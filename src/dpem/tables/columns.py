@@ -63,7 +63,7 @@ def select(
 
     Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target and
     those in ``exclude`` is a feature, so each of them must be numeric or have ``levels``: none is left out silently.
-    ``person`` is the column that says whose row it is, and no feature. Numbers are also read from the texts of columns
+    ``person`` is the column that identifies people, and no feature. Numbers are also read from the texts of columns
     in ``spelled``. A column of type null may hold anything.
 
     >>> schema = pa.schema([("age", pa.int32()), ("dose", pa.float32()), ("name", pa.string())])
@@ -117,7 +117,7 @@ def select(
 def select_declared(
     schema: pa.Schema, levels: Mapping[str, Any] | None, spelled: Collection[str] = (), person: str | None = None
 ) -> Selection:
-    """Every column of a user's X, as numbers or declared levels."""
+    """The selection of every column of X, each of numbers or with declared levels."""
     try:
         return select(schema, None, None, levels=levels, spelled=spelled, person=person)
     except ArgumentError:
@@ -174,7 +174,7 @@ def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str]
 
 
 def holds(kind: pa.DataType, texts: bool) -> bool:
-    """Whether a column of this type holds numbers, or ``texts`` that something was declared of."""
+    """Whether a column of this type can be read: one of numbers always, one of texts if it has levels (``texts``)."""
     if pa.types.is_dictionary(kind):
         return texts and holds(kind.value_type, True)
     return is_numeric(kind) or pa.types.is_null(kind) or (texts and is_text(kind))

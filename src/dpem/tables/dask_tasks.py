@@ -1,4 +1,4 @@
-"""What runs on Dask's workers, and what is said when it fails.
+"""The tasks that run on Dask's workers, and the messages of their failures.
 
 One thing must not happen on a worker: that a message quotes a row (Dask logs a failed task's exception and sends it to
 the client). A block is summed by the one thread that Dask gave it; a worker's threads sum blocks side by side.
@@ -39,15 +39,15 @@ PATIENCE = 60.0
 
 
 class BadBlock(ValueError):
-    """What a block holds is not what its collection declared, in a sentence that quotes nothing."""
+    """A block differs from what its collection declares; the message quotes nothing."""
 
 
 class BlockFailed(RuntimeError):
-    """Something failed while a block was summed. It carries the kind of failure and none of its words."""
+    """A block could not be summed; the message is the type of the error, without its words."""
 
 
 def naming_only_the_type(task: Callable[..., Any]) -> Callable[..., Any]:
-    """A task whose failures carry no words of others: what numpy or pandas say of an entry may quote it."""
+    """A task whose failures name only a type: messages of numpy or pandas may quote an entry."""
 
     @functools.wraps(task)
     def run(*args: Any) -> Any:
@@ -157,7 +157,7 @@ def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
     return [Delayed(key, graph, layer=layer) for key in level]
 
 
-# --- What is said when a cluster fails --------------------------------------------------------------------------------
+# --- Messages of a cluster that fails ---------------------------------------------------------------------------------
 
 _CHARGED = "what this fit was charged stays charged, and nothing was released."
 LOST = f"the Dask scheduler was lost while the table was summed; {_CHARGED}"

@@ -214,7 +214,7 @@ class _Opened:
 
 @contextmanager
 def one_sentence(name: str) -> Iterator[None]:
-    """One sentence for whatever goes wrong in a file; what Arrow says may quote what is in it."""
+    """Replace every error while a file is read by one sentence: Arrow's messages may quote entries."""
     try:
         yield
     except FileNotFoundError:
@@ -283,7 +283,7 @@ def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
 
 
 def _moves_rows(fragment: ds.Fragment) -> bool:
-    """Whether a row of this file would be elsewhere if it held something else: in another folder, or further down."""
+    """Whether a row's place in this file depends on its entries: on its folder, or on a sorted column."""
     if ds.get_partition_keys(fragment.partition_expression):
         return True
     if not isinstance(fragment, ds.ParquetFileFragment):

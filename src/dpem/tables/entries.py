@@ -73,7 +73,7 @@ def number(entry: Any) -> float:
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of a categorical column: the numbers that stand for them in the rows, and how they are called.
+    """Levels of a categorical column: the numbers that stand for them in the rows, and their names.
 
     Levels that are numbers, or all spell one, stand for themselves; others have their places, 0, 1, …; ``texts`` says
     which. :data:`OTHER` is infinite.
@@ -89,7 +89,7 @@ class Levels:
 
     @property
     def coded(self) -> bool:
-        """Whether entries need more than to become numbers."""
+        """Whether entries must be looked up among the levels, not only read as numbers."""
         return self.texts or self.other
 
     @property
@@ -105,7 +105,7 @@ class Levels:
 
     @cached_property
     def by_number(self) -> dict[float, float]:
-        """What stands for a number: the level that it is, or that spells it (in its plainest way, if several do)."""
+        """The value of the level that a number is, or that spells it (in the plainest way, if several do)."""
         levels: dict[float, float] = {}
         for value, label in self._declared:
             spelled = number(label) if self.texts else value
@@ -199,7 +199,7 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
 
 
 def codes(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -> NDArray[np.floating]:
-    """What stands for the level of each entry of an Arrow column.
+    """The value of the level of each entry of an Arrow column.
 
     >>> import pyarrow as pa
     >>> levels = checked_levels({"region": ["north", "south"]})["region"]

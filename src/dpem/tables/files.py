@@ -1,4 +1,4 @@
-"""A table from a path: which reader goes with which kind of file."""
+"""Tables from paths: the reader for each kind of file."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def read_table(
     exclude : sequence of str
         Columns that are not read, such as a name or a number of a person.
     levels : dict, optional
-        Of a column of texts: the texts that it can hold; any other is missing. Levels that are numbers need not be
+        The levels of each categorical column of texts; any other text is missing. Levels that are numbers need not be
         given here.
     person : str, optional
-        The column that says whose row it is, for estimators with ``person=``. It is no feature.
+        The column that identifies the person of each row, for estimators with ``person=``. It is no feature.
     sep, decimal, thousands : str
-        What stands between the entries of a text file, a comma (a tab in ``.tsv`` and ``.txt``) if not given, before
-        decimals, and between thousands (nothing, if not given).
+        The separator of a text file (if not given, a comma; a tab in ``.tsv`` and ``.txt``), its decimal mark, and its
+        thousands separator (none, if not given).
     encoding : str
-        Of a text file.
+        The encoding of a text file.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def columns_of(path: Path, sep: str | None = None, encoding: str = "utf-8") -> l
 def kept_columns(
     path: str | os.PathLike[str], names: Sequence[str], sep: str | None = None, encoding: str = "utf-8"
 ) -> pa.Table:
-    """Columns of a file as they are, in the order of its rows, to stand beside what a model says of them."""
+    """Columns of a file as they are stored, in the order of its rows, to be written beside predictions."""
     where = Path(path)
     if not names:
         return pa.table({})

@@ -49,9 +49,9 @@ def open_table(
     person: str | None = None,
     rows_per_person: int = 1,
 ) -> Table:
-    """The table, opened but not read. The estimator learns ``n_features_in_`` and ``feature_names_in_``. ``spelled``
-    names the columns whose texts are read as numbers, ``y_levels`` are the response's; of each ``person`` there are at
-    most ``rows_per_person`` rows.
+    """The table, opened but not read. Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator. Texts in the
+    columns ``spelled`` are read as numbers; ``y_levels`` are the levels of the response; at most ``rows_per_person``
+    rows of each ``person`` are kept.
     """
     declared = checked_levels(levels)
     read_by: dict[str, Any] = {"levels": declared, "spelled": spelled, "y_levels": y_levels}
@@ -93,7 +93,7 @@ def source_of(
     rows_per_person: int = 1,
 ) -> Source:
     """The rows to fit to. Arrays pass scikit-learn's validation; the others what they need of it. With ``person``, the
-    column that says whose row it is, at most ``rows_per_person`` rows of each person are there.
+    column that identifies people, at most ``rows_per_person`` rows of each person are kept.
     """
     if person is not None and not isinstance(person, str):
         raise ArgumentError("person", f"must be the name of a column or None, got {type(person).__name__}.")

@@ -1,6 +1,6 @@
 """At most so many rows of each person: the unit of privacy is then a person, and that nobody has more is enforced.
 
-One pass over a column that says whose row it is counts the rows of each person, in the table's order, and keeps the
+One pass over the column that identifies people counts the rows of each person, in the table's order, and keeps the
 first k (``rows_per_person``) of each; the others contribute nothing, to no query, and are not counted in n.
 
 *Neighbours* are ordered tables D, D′ of equal length for which there is a set S of positions, of any size, such that
@@ -14,8 +14,8 @@ which are one person's in D and one person's in D′, the first min(k, m) are ke
 kept, and of them those that differ are among the first k of S. ∎
 
 So all that is proved of tables that differ in up to k rows of one person holds for a person with any number of rows.
-The number of kept rows is equal for neighbours: it is as public as the number of rows. What a person's number of rows
-is, is not hidden beyond that. Rows without an entry in the column count as one person's.
+The number of kept rows is equal for neighbours: it is as public as the number of rows. How many rows a person
+has is not hidden beyond that. Rows without an entry in the column count as one person's.
 
 A person is remembered as 128 bits: whole numbers as they are, mixed with a secret drawn for each pass by a one-to-one
 map, anything else hashed with that secret (BLAKE2b), so that two of m persons are taken for one with a probability
@@ -148,7 +148,7 @@ class Counts:
 
 
 def limited(source: Any, person: str, most: int) -> Any:
-    """The first ``most`` rows of each person of a source, by the column that says whose row it is."""
+    """The first ``most`` rows of each person of a source, by the column that identifies people."""
     named = getattr(source, "person_name", None)
     if named is not None and named != person:
         raise ArgumentError("person", f"is {person!r}, but the table was opened with person={named!r}.")
@@ -172,7 +172,7 @@ def tally(column: Any, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
 
 
 def first_rows(column: Any, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of some rows are kept if of ``people`` only the first ``most`` are, and of all others every one."""
+    """Which rows of a block are kept: the first ``most`` of each of ``people``, and all rows of other persons."""
     hashes = hashed(column, secret)
     known = {key.tobytes(): rows for key, rows in zip(_as_keys(people), most, strict=True)}
     rank = Counts().add(hashes)
@@ -186,8 +186,8 @@ def _as_keys(people: Hashes) -> NDArray[Any]:
 class PersonSource(StridedSource):
     """The first ``most`` rows of each person of another source; see the module for the lemma.
 
-    ``people`` is the column that says whose row it is, in pieces and in the order of the rows. Where it is one of the
-    source's own columns its place is ``column``, and it is left out.
+    ``people`` is the column that identifies people, in pieces and in the order of the rows. Where it is one of the
+    source's own columns, ``column`` is its place, and it is no feature.
 
     >>> from dpem.tables import ArraySource
     >>> rows = ArraySource(np.array([[7.0, 1.0], [7.0, 2.0], [8.0, 3.0], [7.0, 4.0]]))

@@ -36,7 +36,7 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
 
 
 def expect(rows: int) -> None:
-    """So many more rows will be read: a public number, the table's length times the number of passes."""
+    """Add to the rows that will be read: a public number, the length of the table times the number of passes."""
     bar = _bar.get()
     if bar is not None:
         bar.total += rows
@@ -44,7 +44,7 @@ def expect(rows: int) -> None:
 
 
 def advance(rows: int) -> None:
-    """So many rows were read."""
+    """Add to the rows that were read."""
     bar = _bar.get()
     if bar is not None:
         bar.update(rows)

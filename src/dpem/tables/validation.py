@@ -1,4 +1,4 @@
-"""Arrays of a user's, through scikit-learn's public validation. No message quotes an entry, and none depends on one."""
+"""Validation of arrays by scikit-learn. No message quotes an entry, and none depends on one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _row(row: Any) -> NDArray[Any]:
     return row.astype(object) if hasattr(row, "astype") else np.fromiter(row, dtype=object, count=len(row))
 
 
-#: Messages of numpy and scikit-learn that quote entries, by a part of them, and what is said in their place.
+#: Parts of messages of numpy and scikit-learn that quote entries, and the messages in their place.
 _QUOTING = {
     "Complex data not supported": "Complex data not supported: X and y must be real.",
     "Expected 2D array": "X must be a table of rows and columns: Reshape your data with reshape(-1, 1) if it is one "
@@ -110,7 +110,7 @@ def quoting_no_entry() -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        said = next((ours for theirs, ours in _QUOTING.items() if theirs in str(error)), None)
-        if said is None:
+        message = next((ours for theirs, ours in _QUOTING.items() if theirs in str(error)), None)
+        if message is None:
             raise
-        raise ValueError(said) from None
+        raise ValueError(message) from None
