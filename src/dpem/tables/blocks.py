@@ -29,7 +29,7 @@ numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 SPARSE_PIECE, DEVICE_PIECE = 2**22, 2**25
 
 
-def is_frame(X: Any) -> bool:
+def is_frame(X: object) -> bool:
     """A DataFrame of pandas, polars, Arrow or another library that hands over Arrow data."""
     if isinstance(X, np.ndarray) or is_dask(X) or is_source(X):
         return False
@@ -39,24 +39,24 @@ def is_frame(X: Any) -> bool:
     return (hasattr(X, "iloc") and not is_series(X)) or (any(has) and not is_series(X))
 
 
-def is_series(X: Any) -> bool:
+def is_series(X: object) -> bool:
     """One column of such a library. The class is asked: labels of rows are attributes of a pandas Series."""
     arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
     kind = type(X)
     return (hasattr(X, "iloc") or arrow) and not hasattr(kind, "columns") and not hasattr(kind, "collect_schema")
 
 
-def is_source(X: Any) -> bool:
+def is_source(X: object) -> bool:
     """One of dpem's sources, or anything that keeps their contract."""
     return all(hasattr(X, name) for name in ("n_rows", "n_features", "total", "slack", "split"))
 
 
-def is_dask(X: Any) -> bool:
+def is_dask(X: object) -> bool:
     """A Dask array or DataFrame."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__")
 
 
-def is_on_device(X: Any) -> bool:
+def is_on_device(X: object) -> bool:
     """An array of another library than numpy (PyTorch, CuPy, …) that follows the array API."""
     return not is_numpy_array(X) and not sparse.issparse(X) and is_array_api_obj(X)
 

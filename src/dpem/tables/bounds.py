@@ -140,7 +140,7 @@ def matching(declared: Mapping[str, Any], name: str) -> Any:
     return next((pair for key, pair in declared.items() if is_pattern(key) and fnmatch.fnmatchcase(name, key)), None)
 
 
-def is_pattern(key: Any) -> bool:
+def is_pattern(key: object) -> bool:
     return isinstance(key, str) and any(mark in key for mark in "*?[")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from dpem._validation import Argument, ArgumentError
 from dpem.query import Chunk
 from dpem.tables.bounds import NAMED, listed, named, similar
 from dpem.tables.entries import Levels, checked_levels, converted, is_numeric, is_text
+
+if TYPE_CHECKING:
+    from dpem.tables.entries import Column
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Selection:
     def row_bytes(self) -> int:
         return len(self.features) * self.dtype.itemsize + (self.target is not None) * 8
 
-    def numbers(self, name: str, column: Any) -> NDArray[np.floating]:
+    def numbers(self, name: str, column: Column) -> NDArray[np.floating]:
         """The entries of a selected column as numbers."""
         return converted(column, self.levels.get(name), np.dtype(np.float64) if name == self.target else self.dtype)
 
@@ -133,7 +136,7 @@ def refuse_repeated(names: Sequence[str]) -> None:
 
 
 def rows_of(
-    column: Callable[[str], Any],
+    column: Callable[[str], Column],
     selection: Selection,
     rows: slice = slice(None),
     reads: Collection[int] | None = None,

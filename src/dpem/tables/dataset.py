@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
 from dpem.tables.entries import number
 from dpem.tables.frame import ConvertingSource
 from dpem.tables.parquet import Stretch, cut_rows, read_stretches
+
+if TYPE_CHECKING:
+    from dpem.tables.entries import Column
 
 #: Formats by how a file's name ends.
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
@@ -105,7 +108,7 @@ class DatasetSource(ConvertingSource):
         needed = [name for j, name in enumerate(names) if self._reads is None or j in (*self._reads, self.n_features)]
         yield from read_stretches(plan, self._selection, self._every, needed)
 
-    def people(self) -> Iterator[Any]:
+    def people(self) -> Iterator[Column]:
         """Whose row each is, batch by batch in the order of the rows."""
         self._check_unchanged()
         for file in self._files:
@@ -167,7 +170,7 @@ class _File:
             begin += rows
         return plan
 
-    def column(self, name: str) -> Iterator[Any]:
+    def column(self, name: str) -> Iterator[Column]:
         """One column as it is stored, or as the folder's name gives it."""
         keys = ds.get_partition_keys(self.fragment.partition_expression)
         with one_sentence(self.name):

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from dpem._validation import ArgumentError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    #: The entries of a column: Arrow data, or an array of Python objects.
+    Column: TypeAlias = pa.Array | pa.ChunkedArray | NDArray[Any]
 
 #: In a list of levels: every entry that is no other level, and not missing.
 OTHER = "<other>"
@@ -44,7 +47,7 @@ _NUMBER = r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:inf
 _SPELLED = re.compile(_NUMBER)
 
 
-def number(entry: Any) -> float:
+def number(entry: object) -> float:
     """The number that an entry is, NaN if it is none.
 
     >>> [number(entry) for entry in (3, True, Decimal("0.5"), " 3e0 ", "true", 10**400)]
@@ -117,7 +120,7 @@ class Levels:
     def _declared(self) -> list[tuple[float, str]]:
         return [pair for pair in zip(self.values, self.labels, strict=True) if pair[0] != math.inf]
 
-    def value(self, entry: Any) -> float:
+    def value(self, entry: object) -> float:
         """The number that stands for an entry's level.
 
         >>> levels = checked_levels({"region": ["north", "2", OTHER]})["region"]
@@ -134,7 +137,7 @@ class Levels:
         return math.inf if self.other and not is_missing(entry) else math.nan
 
 
-def checked_levels(levels: Any) -> dict[str, Levels]:
+def checked_levels(levels: object) -> dict[str, Levels]:
     """Levels by column: ``{"region": ["north", "south"], "smoker": [0, 1]}``."""
     if levels is None:
         return {}
@@ -144,7 +147,7 @@ def checked_levels(levels: Any) -> dict[str, Levels]:
     return {name: own if isinstance(own, Levels) else _levels(name, own) for name, own in levels.items()}
 
 
-def _levels(name: str, values: Any) -> Levels:
+def _levels(name: str, values: object) -> Levels:
     given = [] if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) else list(values)
     other = (math.inf,) if OTHER in [one for one in given if isinstance(one, str)] else ()
     declared = [one for one in given if not (isinstance(one, str) and one == OTHER)]
@@ -163,7 +166,7 @@ def _levels(name: str, values: Any) -> Levels:
     return Levels((*spelled, *other), (*map(_plainly, spelled), *last), False)
 
 
-def converted(column: Any, levels: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
+def converted(column: Column, levels: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
     """A column of Arrow's, or an array of Python objects, as numbers."""
     if isinstance(column, np.ndarray):
         rule = number if levels is None else levels.value
@@ -239,7 +242,7 @@ def is_text(kind: pa.DataType) -> bool:
     return any(of(kind) for of in (types.is_string, types.is_large_string, types.is_string_view))
 
 
-def decoded(column: Any) -> Any:
+def decoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column in one piece; of categories, the entries; of views, which few functions know, texts."""
     import pyarrow as pa
 
@@ -269,7 +272,7 @@ def _plainly(value: float) -> str:
     return f"{value:.15g}"
 
 
-def as_text(entry: Any) -> str | None:
+def as_text(entry: object) -> str | None:
     """An entry as a text that Arrow takes, with half of a surrogate pair spelled out; None where it has none."""
     try:
         return str(entry).encode(errors="backslashreplace").decode()
@@ -277,7 +280,7 @@ def as_text(entry: Any) -> str | None:
         return None
 
 
-def is_missing(entry: Any) -> bool:
+def is_missing(entry: object) -> bool:
     """None, NaN, what pandas and NumPy have for them, or a text that says so."""
     if isinstance(entry, str):
         return str.__str__(entry) in MISSING

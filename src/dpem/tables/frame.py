@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import narwhals.stable.v1 as nw
 import numpy as np
@@ -17,6 +17,9 @@ from dpem.query import Chunk, FloatArray, Query
 from dpem.tables.base import CHUNK_ROWS, KEPT, KeptChunk, KeptRows, StridedSource
 from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import as_text
+
+if TYPE_CHECKING:
+    from dpem.tables.entries import Column
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
@@ -70,7 +73,7 @@ class Frame:
             raise ArgumentError("X", "must have columns with different names.")
         return pa.schema([(name, _type(self.column(name, 0, 0))) for name in self.names])
 
-    def column(self, name: str, first: int = 0, last: int | None = None) -> Any:
+    def column(self, name: str, first: int = 0, last: int | None = None) -> Column:
         """Rows first … last − 1 of a column, or all."""
         place = self._place[name]
         if isinstance(place, np.ndarray):
@@ -168,7 +171,7 @@ class FrameSource(ConvertingSource):
     def n_rows(self) -> int:
         return self._every.count(self._frame.n_rows)
 
-    def people(self) -> Iterator[Any]:
+    def people(self) -> Iterator[Column]:
         """Whose row each is, block by block."""
         for first in range(0, self._frame.n_rows, CHUNK_ROWS):
             yield self._frame.column(self._selection.person or "", first, first + CHUNK_ROWS)
@@ -183,7 +186,7 @@ class FrameSource(ConvertingSource):
                 yield chunk if self._y is None else Chunk(chunk.X, self._y[first:last][rows])
 
 
-def column_of(series: Any) -> Any:
+def column_of(series: Any) -> Column:
     """A column as Arrow data, or as an array of Python objects where it is no column of one type."""
     if isinstance(series, pa.Array | pa.ChunkedArray):
         return series
@@ -208,7 +211,7 @@ def column_of(series: Any) -> Any:
         return pa.array([None] * len(column), pa.binary())  # of a type that holds no numbers: refused by it
 
 
-def _eager(X: Any) -> Any:
+def _eager(X: Any) -> nw.DataFrame[Any]:
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     found = nw.from_native(X, pass_through=True)
@@ -219,5 +222,5 @@ def _eager(X: Any) -> Any:
     return nw.from_native(pa.table(X), eager_only=True)
 
 
-def _type(column: Any) -> pa.DataType:
+def _type(column: Column) -> pa.DataType:
     return pa.null() if isinstance(column, np.ndarray) else column.type

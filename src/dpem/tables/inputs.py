@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj, is_numpy_array
@@ -27,6 +27,9 @@ from dpem.tables.persons import limited
 from dpem.tables.sparse import SparseSource
 from dpem.tables.validation import numeric_array, table_and_response
 
+if TYPE_CHECKING:
+    from dpem.tables.frame import Frame, FrameSource
+
 
 class Table(NamedTuple):
     """Rows to fit to, and what is publicly known of their columns."""
@@ -43,7 +46,7 @@ def open_table(
     y: Any,
     *,
     needs_y: bool,
-    levels: Any,
+    levels: object,
     spelled: Collection[str] = (),
     y_levels: Levels | None = None,
     person: str | None = None,
@@ -136,7 +139,7 @@ def source_of(
     return source
 
 
-def frame_of(X: Any) -> Any:
+def frame_of(X: Any) -> Frame:
     """A DataFrame of any library as named columns."""
     with needed_by("a DataFrame"):
         from dpem.tables.frame import Frame
@@ -144,8 +147,8 @@ def frame_of(X: Any) -> Any:
 
 
 def frame_source(
-    frame: Any, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
-) -> Any:
+    frame: Frame, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
+) -> FrameSource:
     """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
     from dpem.tables.columns import select_declared
     from dpem.tables.frame import FrameSource
@@ -180,7 +183,7 @@ def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
     return converted(y, levels, np.dtype(np.float64))
 
 
-def response_name(X: Any, y: Any) -> str | None:
+def response_name(X: object, y: object) -> str | None:
     """The response's name: the target of a source, the name of a Series, or of the one column of a DataFrame."""
     if is_source(X):
         return getattr(X, "target_name", None)
@@ -214,7 +217,7 @@ def _required(y: Any) -> Any:
     return y
 
 
-def refuse_path(X: Any) -> None:
+def refuse_path(X: object) -> None:
     if isinstance(X, str | PurePath):
         raise ArgumentError("X", "must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
 

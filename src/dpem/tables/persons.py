@@ -30,7 +30,7 @@ import math
 import secrets
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,14 @@ from scipy import sparse
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
-from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, StridedSource
+from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, Source, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
 from dpem.tables.entries import as_text, decoded, is_missing, is_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpem.tables.entries import Column
 
 Hashes = NDArray[np.uint64]
 
@@ -53,7 +58,7 @@ def new_secret() -> bytes:
     return secrets.token_bytes(16)
 
 
-def hashed(column: Any, secret: bytes) -> Hashes:
+def hashed(column: Column, secret: bytes) -> Hashes:
     """128 bits for the person of each entry, as two columns. 7, 7.0, "7" and "7.0" are one person; missing is another.
 
     >>> hashes = hashed(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
@@ -102,7 +107,7 @@ def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
     return hashes
 
 
-def _of_texts(texts: Any, secret: bytes) -> Hashes:
+def _of_texts(texts: pa.Array, secret: bytes) -> Hashes:
     import pyarrow as pa
 
     coded = texts.cast(pa.large_binary()).dictionary_encode(null_encoding="encode")  # a file may hold no valid UTF-8
@@ -147,7 +152,7 @@ class Counts:
         return np.asarray(before)
 
 
-def limited(source: Any, person: str, most: int) -> Any:
+def limited(source: Any, person: str, most: int) -> Source:
     """The first ``most`` rows of each person of a source, by the column that identifies people."""
     named = getattr(source, "person_name", None)
     if named is not None and named != person:
@@ -164,14 +169,14 @@ def limited(source: Any, person: str, most: int) -> Any:
     return PersonSource(source, most=most, column=list(names).index(person))
 
 
-def tally(column: Any, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
+def tally(column: Column, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
     """The persons of some rows, and how many rows each has."""
     people = hashed(column, secret)
     _, first, rows = np.unique(_as_keys(people), return_index=True, return_counts=True)
     return people[first], rows
 
 
-def first_rows(column: Any, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
+def first_rows(column: Column, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows of a block are kept: the first ``most`` of each of ``people``, and all rows of other persons."""
     hashes = hashed(column, secret)
     known = {key.tobytes(): rows for key, rows in zip(_as_keys(people), most, strict=True)}
@@ -197,7 +202,7 @@ class PersonSource(StridedSource):
     """
 
     def __init__(
-        self, source: ChunkedSource, *, most: int, people: Iterable[Any] | None = None, column: int | None = None
+        self, source: ChunkedSource, *, most: int, people: Iterable[Column] | None = None, column: int | None = None
     ) -> None:
         self._source, self._column = source, column
         if people is None:

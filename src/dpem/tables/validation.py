@@ -85,7 +85,7 @@ def _listed(values: Any, name: str) -> NDArray[Any]:
     raise ArgumentError(name, "must be an array of numbers whose rows have equally many entries.")
 
 
-def _is_row(row: Any) -> bool:
+def _is_row(row: object) -> bool:
     return isinstance(row, list | tuple | range) or (isinstance(row, np.ndarray) and row.ndim > 0) or is_series(row)
 
 
