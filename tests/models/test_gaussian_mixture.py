@@ -409,8 +409,10 @@ def test_a_constant_column_takes_no_component_of_its_own():
 
 
 def test_one_component_need_not_be_better_than_one_gaussian():
+    """Of 60 fits to independent columns a fifth warned; ten of twenty would have probability .3 %."""
     X = np.random.default_rng(0).standard_normal((4000, 2))
-    assert DPGaussianMixture(1, **GIVEN, bounds=(-6, 6), random_state=1).fit(X).diagnostics_ == ()
+    fits = [DPGaussianMixture(1, **GIVEN, bounds=(-6, 6), random_state=seed).fit(X) for seed in range(20)]
+    assert sum(bool(fit.diagnostics_) for fit in fits) <= 9
     X[:, 1] += 2 * X[:, 0]
     found = DPGaussianMixture(1, **GIVEN, bounds=(-12, 12), random_state=1).fit(X).diagnostics_
     assert [(own.code, own.severity) for own in found] == [("fit-check", "warning")]
