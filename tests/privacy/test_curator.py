@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dpem.privacy import Account, BudgetExceeded, Curator, Price, PrivateNoise, Release, SeededNoise, total_price
+from dpem.privacy import (
+    Account,
+    BudgetExceeded,
+    Curator,
+    Price,
+    PrivateNoise,
+    Release,
+    SeededNoise,
+    mechanisms,
+    total_price,
+)
 from dpem.privacy.accounting import largest_price
 from dpem.query import Bound, Chunk
 from dpem.tables import ArraySource
@@ -340,6 +350,15 @@ def test_rounding_is_paid_for_every_row_of_a_person(monkeypatch):
         wide = Sum(Bound.symmetric(linf=2.0, l2=4.0))
         c.select(wide, 2, 0.001, offset=np.array([0.0, -7.0, 2.0, 0.0]), step=-0.5)
     assert seen == [8.0, 3 * 8.0]
+
+
+def test_rounding_of_what_peeling_compares_is_paid_for():
+    """Two totals, each rounded after the product and after the sum, and the grid that goes with the noise."""
+    c, offset, scale = curator(epsilon=1e12), np.array([0.0, 1e9, 0.0, 0.0]), 1e-6
+    magnitude = 1e9 + 0.5  # of the offset, and of half a clipped row
+    rounding = 4 * magnitude * float(np.finfo(float).eps) / 2 + mechanisms.peeling_grid(magnitude, scale)
+    found = c.peeling_sensitivity(Sum(), scale, offset=offset, step=0.5) - 0.5 * c.sensitivity(Sum(), "linf")
+    assert found == pytest.approx(rounding, rel=1e-6)
 
 
 def test_without_an_offset_and_a_step_the_mean_itself_is_compared():
