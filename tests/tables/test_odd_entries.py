@@ -171,6 +171,9 @@ def test_what_is_refused_is_a_matter_of_shape_and_type():
         ([[1.0, 2.0], [3.0]], "X must be an array of numbers whose rows have equally many entries"),
         (np.array([[b"1", b"a longer one"]]), r"X must hold numbers, got bytes\.$"),
         (np.array([["2020-01-01"]], dtype="datetime64[D]"), r"X must hold numbers, got dates\.$"),
+        ({"a": [1.0], "b": [2.0]}, r"^X must hold rows, as an array, a DataFrame or a CSR matrix does; got a dict\.$"),
+        (iter(ROWS), r"^X must hold rows, .*; got a list_iterator\.$"),
+        (None, r"^X must hold rows, .*; got None\.$"),
     ):
         with pytest.raises(ValueError, match=words):
             source_of(clone(MODEL), rows, needs_y=False)

@@ -239,7 +239,9 @@ def header(path: Path, layout: TextFormat) -> list[str]:
             f"{path} must begin with a line of column names, but it is empty or begins with an empty line."
         )
     if any("\N{REPLACEMENT CHARACTER}" in name for name in names):
-        raise ArgumentError("encoding", f"must be another one than {layout.encoding} for {path}, such as cp1252.")
+        raise ArgumentError(
+            "encoding", f"must be another one than {layout.encoding} for {path}, such as cp1252 or utf-16."
+        )
     if any(name in MISSING or _is_record(part) for name in names for part in re.split(r"[,;|\t]", name)):
         raise ValueError(f"the first line of {path} must name the columns, but it holds numbers or empty entries.")
     if len(set(names)) < len(names):

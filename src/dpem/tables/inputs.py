@@ -6,7 +6,8 @@ names and declarations, never on an entry: every table of numbers has an answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
+from numbers import Number
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -100,7 +101,7 @@ def source_of(
     """
     if person is not None and not isinstance(person, str):
         raise ArgumentError("person", f"must be the name of a column or None, got {type(person).__name__}.")
-    refuse_path(X)
+    refuse_no_table(X)
     response = None if not needs_y or y is None or is_source(X) else response_of(y, y_levels)
     if is_frame(X):
         frame = frame_of(X)
@@ -217,9 +218,14 @@ def _required(y: Any) -> Any:
     return y
 
 
-def refuse_path(X: object) -> None:
+def refuse_no_table(X: object) -> None:
     if isinstance(X, str | PurePath):
         raise ArgumentError("X", "must hold rows, got a path; open it with dpem.read_table(path, columns=, target=).")
+    if sparse.issparse(X):  # a dok_matrix is a dict
+        return
+    if X is None or isinstance(X, Mapping | Set | Iterator | Number):
+        what = "None" if X is None else f"a {type(X).__name__}"
+        raise ArgumentError("X", f"must hold rows, as an array, a DataFrame or a CSR matrix does; got {what}.")
 
 
 def remember_columns(estimator: BaseEstimator, source: Source, *, named: bool = True) -> None:

@@ -21,7 +21,7 @@ from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_source
 from dpem.tables.blocks import pieces as dense_pieces
 from dpem.tables.bounds import listed, other_columns
 from dpem.tables.entries import Levels, checked_levels
-from dpem.tables.inputs import device_arrays, frame_of, frame_source, refuse_path
+from dpem.tables.inputs import device_arrays, frame_of, frame_source, refuse_no_table
 from dpem.tables.sparse import SparseSource
 from dpem.tables.validation import numeric_array, quoting_no_entry, table_and_response
 
@@ -31,7 +31,7 @@ PIECE = 4096
 
 def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> Iterator[NDArray[np.floating]]:
     """Dense pieces of the rows that a fitted estimator is applied to, in the numbers that the fit saw."""
-    refuse_path(X)
+    refuse_no_table(X)
     if is_dask(X):
         raise ValueError(
             "a Dask collection is applied block by block: use X.map_blocks(model.predict), or map_partitions."
@@ -81,7 +81,7 @@ def _refuse_other_columns(estimator: BaseEstimator, width: int, names: Sequence[
 @np.errstate(all="ignore")
 def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: FloatArray) -> Any:
     """(X − mean) / scale in the kind that X has; what is out of core stays there."""
-    refuse_path(X)
+    refuse_no_table(X)
     if is_source(X) or is_dask(X) or is_on_device(X):
         width = X.n_features if is_source(X) else X.shape[1]
         if width != len(mean):
