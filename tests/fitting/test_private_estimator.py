@@ -73,6 +73,19 @@ def test_refusals_spend_nothing(people, change, words):
     assert budget.n_charges == 0
 
 
+def test_bounds_of_a_response_are_asked_of_an_argument_that_there_is():
+    class OfLevels(DPMeans):
+        _needs_y = True
+
+        def __init__(self, *, epsilon=None, delta=None, levels=None, y_bounds=None, random_state=None):
+            super().__init__(epsilon=epsilon, delta=delta, levels=levels, random_state=random_state)
+            self.y_bounds = y_bounds
+
+    sites, costs = pd.DataFrame({"site": ["n", "s"] * 50}), pd.Series(np.arange(100.0), name="cost")
+    with pytest.raises(ArgumentError, match=r"^y_bounds must be given: public limits"):
+        OfLevels(epsilon=1.0, delta=1e-6, levels={"site": ["n", "s"]}).fit(sites, costs)
+
+
 def test_a_misspelt_argument_is_named_with_the_one_that_was_meant():
     with pytest.raises(TypeError, match=r"^DPLinearRegression\(\) got .* 'epsilom'; did you mean 'epsilon'\?$"):
         DPLinearRegression(epsilom=1.0)

@@ -26,7 +26,7 @@ SUBJECTS = (*registry.modules(), "search", "scaler")
         option("--delta", "The delta that the fit claims.", Number(), default=1e-5),
         option("--runs", "The number of fits, on both tables together.", click.IntRange(min=40), default=400),
         option("--rows", "The number of rows of each table.", click.IntRange(min=2), default=200),
-        option("--columns", "The number of columns of each table.", click.IntRange(min=2), default=4),
+        option("--columns", "The number of columns of each table.", click.IntRange(min=1), default=4),
         shared.json,
     ]
 )

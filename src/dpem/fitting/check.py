@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpem.fitting.model import Model
-from dpem.fitting.step import Step
+from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, weighted, zero_nonfinite
 from dpem.query import Array, Bound, Namespace
@@ -100,7 +100,7 @@ class Check(Step):
     def describe(self) -> str:
         return f"fit check against {self.against}"
 
-    def run(self, curator: Curator, model: Any, state: Any) -> Any:
+    def run(self, curator: Curator, model: Model, state: State) -> State:
         query = LogRatio(model.schema_of(state), model, state.theta, model.simpler(state.theta), self.most)
         lead, square = (float(part) for part in curator.measure(query, self.rho))
         spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))

@@ -273,7 +273,8 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _response_limits(self, y_name: str | None) -> Pair:
         if (formula := self._compiled()) is not None:
             return formula.response_bounds()
-        return response_bounds(self.y_bounds, self.bounds, y_name)
+        has_bounds = "bounds" in self._get_param_names()
+        return response_bounds(self.y_bounds, self.bounds, y_name if has_bounds else None)
 
     def _open(self, probe: BaseEstimator, X: object, y: object, weight: str | None) -> Table:
         """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""

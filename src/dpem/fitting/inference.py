@@ -32,7 +32,7 @@ class Predictions:
     se_mean: FloatArray
     eta: FloatArray
     se_eta: FloatArray
-    model: Any
+    model: RegressionResults
 
     def summary_frame(self, alpha: float = 0.05) -> Any:
         """A DataFrame of means, errors and intervals; ``obs_ci_*`` are those of responses that are numbers."""
@@ -108,7 +108,7 @@ class RegressionResults(UnitModel):
         names, _, covariance = self._coefficients()
         return pandas_of(dict(zip(names, covariance.T, strict=True)), names)
 
-    def t_test(self, hypotheses: Any) -> Contrasts:
+    def t_test(self, hypotheses: object) -> Contrasts:
         """Test each linear hypothesis by itself.
 
         Parameters
@@ -121,7 +121,7 @@ class RegressionResults(UnitModel):
         R, q, labels = hypotheses_about(names, hypotheses)
         return Contrasts(labels, R @ values, standard_errors(R, covariance), q)
 
-    def wald_test(self, hypotheses: Any) -> WaldTest:
+    def wald_test(self, hypotheses: object) -> WaldTest:
         """Test linear hypotheses jointly.
 
         Parameters
@@ -231,7 +231,7 @@ class RegressionResults(UnitModel):
         return pandas_of(columns)
 
 
-def compare(first: Any, second: Any, *, same_rows: bool = False) -> tuple[Any, WaldTest]:
+def compare(first: RegressionResults, second: RegressionResults, *, same_rows: bool = False) -> tuple[Any, WaldTest]:
     """A DataFrame of the differences between the coefficients that two fits share, and a joint test that all are 0.
 
     Parameters

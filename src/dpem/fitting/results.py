@@ -41,13 +41,13 @@ class Fitted(BaseEstimator):
     #: Classes of steps that a file restores; other steps are read as descriptions only.
     _step_kinds: ClassVar[tuple[type[Step], ...]] = ()
 
-    def _features_written(self) -> dict[str, Any]:
+    def _features_written(self) -> dict[str, object]:
         """The columns, as a file stores them."""
         names = getattr(self, "feature_names_in_", None)
         return {"count": self.n_features_in_, "names": None if names is None else list(map(str, names))}
 
     @classmethod
-    def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
+    def _from_content(cls, content: Mapping[str, object], guarantee: Guarantee) -> Self:
         """The fitted estimator that a file describes."""
         return serialization.read(cls, content, guarantee)
 
@@ -165,11 +165,11 @@ class UnitModel(FittedModel):
             settings.append(Setting("bounds of the response", f"{low:g} to {high:g}", GIVEN))
         return settings
 
-    def _features_written(self) -> dict[str, Any]:
+    def _features_written(self) -> dict[str, object]:
         return serialization.columns_written(self)
 
     @classmethod
-    def _from_content(cls, content: Mapping[str, Any], guarantee: Guarantee) -> Self:
+    def _from_content(cls, content: Mapping[str, object], guarantee: Guarantee) -> Self:
         return serialization.read_columns(cls, content, guarantee)
 
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError
+from dpem.fitting.model import Model
 from dpem.fitting.step import State, Step
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded
@@ -102,7 +103,7 @@ class FindWeights(Step):
     def describe(self) -> str:
         return "mean and mean square of the weights"
 
-    def run(self, curator: Curator, model: Any, state: State) -> State:
+    def run(self, curator: Curator, model: Model, state: State) -> State:
         query = Shares(model.schema)
         first, second = (float(part) for part in curator.measure(query, self.rho))
         noise = curator.noise_scale(query, self.rho)
