@@ -101,6 +101,9 @@ def test_a_sum_of_rows_in_a_ball(order):
             assert np.all(np.linalg.norm(moved, axis=1) <= 1.5 * (1 + 17 * 2.0**-52))
             for sums in (moved.sum(axis=0), sum_in_ball(np, v, 1.5, times, known)):
                 np.testing.assert_allclose(sums, expected_times, rtol=1e-12, atol=1e-12)
+            shares = np.linspace(-1.0, 1.0, 400)
+            sums = sum_in_ball(np, v, 1.5, times, known, shares)
+            np.testing.assert_allclose(sums, (moved * shares[:, None]).sum(axis=0), rtol=1e-12, atol=1e-12)
         tiny = into_ball(np, np.full((1, 5), 1e-170), 1.5, np.array([1e300]))
     assert np.linalg.norm(tiny) <= 1e-50
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
@@ -151,10 +154,11 @@ def test_on_a_device_the_sum_in_a_ball_is_that_of_the_scaled_rows():
     times = np.linspace(-2, 2, 50)
     odd = np.vstack([v[:-2], np.full((1, 4), np.nan), np.full((1, 4), 1e200)])
     with np.errstate(all="ignore"):
-        for rows, weight in itertools.product((v, odd), (None, times)):
-            shares = None if weight is None else strict.asarray(weight)
-            sums = sum_in_ball(strict, strict.asarray(rows), 1.5, shares)
-            expected = into_ball(np, rows if weight is None else rows * weight[:, None], 1.5).sum(axis=0)
+        for rows, weight, share in itertools.product((v, odd), (None, times), (None, times / 2)):
+            more = (None if numbers is None else strict.asarray(numbers) for numbers in (weight, None, share))
+            sums = sum_in_ball(strict, strict.asarray(rows), 1.5, *more)
+            each = into_ball(np, rows if weight is None else rows * weight[:, None], 1.5)
+            expected = (each if share is None else each * share[:, None]).sum(axis=0)
             assert np.asarray(sums) == pytest.approx(expected, rel=1e-12)
 
 
