@@ -16,7 +16,7 @@ from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
-#: Numbers that a query in memory computes at a time: arrays of so many stay in cache, and threads seldom meet.
+#: Numbers that a query in memory computes at a time: arrays of this size stay in cache, and threads rarely wait.
 CACHE = 2**18
 
 

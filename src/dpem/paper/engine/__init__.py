@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 #: The sum of a wide query over rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
 #:
 #: Project on the columns where β is not zero, compute each row's weight by the query's formula, clamp it, clip the
-#: entries, accumulate. An engine does the clipping on which a query's bound rests, so it must keep that
-#: contributions are finite and within the bound *whatever a row contains*. It may add at most
+#: entries, accumulate. An engine does the clipping on which a query's bound rests: contributions must be
+#: finite and within the bound *whatever a row contains*. It may add at most
 #: :data:`~dpem.query.BLOCK` rows in the rows' dtype; all else is float64, and so are the sums, a numpy array.
 Engine = Callable[["WideQuery", Chunk], FloatArray]
 

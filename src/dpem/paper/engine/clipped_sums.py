@@ -2,8 +2,8 @@
 
 No model is here. A query about all columns is sent block by block: :mod:`dpem.paper.engine.projections` reads what
 the weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
-``accumulate`` adds a_i·e(x_i). There is one loop for rows that lie together, one for columns that lie together and
-one for sparse rows.
+``accumulate`` adds a_i·e(x_i). There is one loop for row-major arrays, one for column-major arrays and one for
+sparse rows.
 
 The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
 contains: a weight is cast to the rows' dtype and *then* clamped to [−A, A], A a number of that dtype, and counts as
@@ -58,7 +58,7 @@ def entry(x, low, high, line, odd):  # type: ignore[no-untyped-def]
     return inside if x == x else odd
 
 
-# --- Rows together: a row of X may be longer than the d numbers that belong to it -------------------------------------
+# --- Row-major: a row of X may be longer than the d numbers that belong to it -----------------------------------------
 
 
 @_compiled
@@ -96,7 +96,7 @@ def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):
             out[j] += block[j]
 
 
-# --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
+# --- Column-major: row j of XT holds column j of the table ----------------------------------------------------------
 
 
 @_reordered

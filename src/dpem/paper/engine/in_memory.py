@@ -17,15 +17,15 @@ from dpem.tables.dense_rows import TASK, Rows, by_tasks, summed
 if TYPE_CHECKING:
     from dpem.paper.queries import SupportQuery, WideQuery
 
-#: Bytes of a row for each column of β beyond which the other columns are not read for the projection.
+#: A projection reads whole rows if they have fewer bytes than this for each column where β is not zero.
 APART = 28
-#: Columns in a task, where columns lie together.
+#: Columns in a task of a column-major array.
 COLUMNS = 16
 NOTHING = np.empty(0)
 
 
 def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
-    """The :data:`~dpem.paper.engine.Engine` of arrays. Rows together and columns together have loops of their own;
+    """The :data:`~dpem.paper.engine.Engine` of arrays. Row-major and column-major arrays have loops of their own;
     anything else is packed piece by piece, which costs a copy.
 
     *Lemma.* Sums do not depend on the number of threads, and are those that :func:`dpem.tables.base.slack` is stated

@@ -1,7 +1,7 @@
 """Compiled loops that project rows: the inner products that a model's weights depend on.
 
 A projection is what a model turns into one number for each row; what is then added, and clipped, is in
-:mod:`dpem.paper.engine.clipped_sums`. No sum's bound rests on what is here: what is read may be any number, or none.
+:mod:`dpem.paper.engine.clipped_sums`. No sum's bound rests on what is here: what is read may be anything.
 
 No loop calls one of another file but numpy's, so that compiled code that is kept between processes never outlives a
 change of what it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
@@ -18,7 +18,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-#: Rows of which a projection asks for entries before it needs them.
+#: How many rows ahead entries are prefetched.
 AHEAD = 32
 
 #: Sums of one row may be reordered (they are slack-bounded either way), NaN keeps its meaning.
@@ -26,8 +26,8 @@ _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 
 @intrinsic
-def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
-    """Prefetch X[i, j], which will be read soon: entries far apart then arrive side by side."""
+def prefetch(typing: Any, X: Any, i: Any, j: Any) -> Any:
+    """Prefetch X[i, j], which will be read soon: entries that are far apart are then fetched in parallel."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
@@ -35,14 +35,14 @@ def ask_for(typing: Any, X: Any, i: Any, j: Any) -> Any:
         entry = cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]], wraparound=False)
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         hint = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        prefetch = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
-        builder.call(prefetch, [builder.bitcast(entry, byte), flag(0), flag(2), flag(1)])  # to read, into L2, data
+        function = cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0i8")
+        builder.call(function, [builder.bitcast(entry, byte), flag(0), flag(2), flag(1)])  # to read, into L2, data
         return context.get_dummy_value()
 
     return types.none(X, i, j), build
 
 
-# --- Rows together: a row of X may be longer than the d numbers that belong to it -------------------------------------
+# --- Row-major: a row of X may be longer than the d numbers that belong to it -----------------------------------------
 
 
 @_reordered
@@ -54,7 +54,7 @@ def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
     n, has_missing = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
     for i in range(n):
         for k in range(where.shape[0]):
-            ask_for(X, min(i + AHEAD, n - 1), where[k])
+            prefetch(X, min(i + AHEAD, n - 1), where[k])
         row, total, absent = X[i], 0.0, 0.0
         for k in range(where.shape[0]):
             x, b = np.float64(row[where[k]]), beta[k]
@@ -68,7 +68,7 @@ def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
 
 @_reordered
 def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """The same from a reading of the whole row, which brings it into cache; columns where β is 0 count for nothing."""
+    """The same from the whole row, which is then in cache; columns where β is 0 add nothing."""
     has_missing = hidden.shape[0] == fitted.shape[0]
     for i in range(fitted.shape[0]):
         row, total, absent = X[i], 0.0, 0.0
@@ -88,7 +88,7 @@ def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
             hidden[i] = absent
 
 
-# --- Columns together: row j of XT holds column j of the table ------------------------------------------------------
+# --- Column-major: row j of XT holds column j of the table ----------------------------------------------------------
 
 
 @_reordered

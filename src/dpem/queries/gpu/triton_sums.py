@@ -173,7 +173,8 @@ def _invented(n: int, d: int) -> tuple[FloatArray, FloatArray]:
     return X, y
 
 
-#: Kernels that were tried; and of those with conditions, whether there are trusted ones for the other answers.
+#: Whether kernels gave the query's sums on simulated rows; of those with conditions, whether the kernels of the rows
+#: that do not meet them did.
 _TRUSTED: dict[tuple[Any, ...], bool] = {}
 _WITH_OTHERS: dict[tuple[Any, ...], bool] = {}
 
