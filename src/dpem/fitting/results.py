@@ -26,7 +26,7 @@ from dpem.privacy import Guarantee
 from dpem.query import FloatArray
 from dpem.tables.entries import Levels
 from dpem.tables.inputs import response_of
-from dpem.tables.new_rows import beside, pieces
+from dpem.tables.new_rows import pieces, with_responses
 from dpem.tables.schema import Schema
 
 
@@ -191,7 +191,7 @@ class UnitModel(FittedModel):
         schema = self._parameter_schema
         formula = getattr(self, "_formula_", None)
         rows = pieces(self, X, self.levels_) if formula is None else derived_pieces(self, formula, X)
-        pairs = ((piece, None) for piece in rows) if y is None else beside(rows, y)
+        pairs = ((piece, None) for piece in rows) if y is None else with_responses(rows, y)
         with np.errstate(all="ignore"):
             for piece, part in pairs:
                 x = schema.coordinates(numpy_api, np.asarray(piece[:, schema.reads], dtype=float))

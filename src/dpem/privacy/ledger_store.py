@@ -35,7 +35,7 @@ from dpem.privacy.ledger_chain import FORMAT, create_tables, is_unaltered, meta,
 #: Seconds to wait for another process that is writing, and for a server that does not answer.
 PATIENCE = 30.0
 #: Messages of PostgreSQL when all its connections are taken; libpq passes on no code for it.
-CROWDED = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
+NO_CONNECTION_LEFT = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
 _creating = threading.Lock()
 
 
@@ -69,7 +69,7 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one state of the whole ledger."""
-        with self._in_words("read", "nothing was spent"), self._connected() as connection:
+        with self._as_ledger_error("read", "nothing was spent"), self._connected() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN")
             else:
@@ -80,18 +80,18 @@ class Store:
     @contextmanager
     def writing(self, dataset: str, make: bool = False) -> Iterator[Connection]:
         """A transaction of a dataset's only writer, committed at the end; ``make``: of a new ledger."""
-        with self._in_words("written", "nothing was recorded"):
+        with self._as_ledger_error("written", "nothing was recorded"):
             if make:
                 _make_file(self._url)
             connection = self._connected()
         with connection:
-            with self._in_words("written", "nothing was recorded"):
+            with self._as_ledger_error("written", "nothing was recorded"):
                 _begin_writing(connection, dataset)
                 if make and not sa.inspect(connection).has_table(meta.name):
                     create_tables(connection)
                 self._check_format(connection)
                 yield connection
-            with self._in_words("written to the end", "it may have been recorded, see its history"):
+            with self._as_ledger_error("written to the end", "it may have been recorded, see its history"):
                 connection.commit()
 
     def _connected(self) -> Connection:
@@ -101,7 +101,7 @@ class Store:
             try:
                 return self._engine.connect()
             except DBAPIError as error:
-                if not any(sign in str(error.orig) for sign in CROWDED) or time.monotonic() > deadline:
+                if not any(sign in str(error.orig) for sign in NO_CONNECTION_LEFT) or time.monotonic() > deadline:
                     raise
             time.sleep(0.05)
 
@@ -120,7 +120,7 @@ class Store:
             raise LedgerError(f"{self.where} is not as dpem makes a ledger: its tables or triggers were changed.")
 
     @contextmanager
-    def _in_words(self, action: str, outcome: str) -> Iterator[None]:
+    def _as_ledger_error(self, action: str, outcome: str) -> Iterator[None]:
         """Raise a failure of the database as a LedgerError of one sentence, without the password."""
         try:
             yield

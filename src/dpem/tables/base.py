@@ -96,18 +96,18 @@ class Partial(NamedTuple):
         return np.asarray(self.total + self.lost)
 
 
-class Every(NamedTuple):
+class Stride(NamedTuple):
     """Rows first, first + step, first + 2·step, … of a table.
 
-    >>> [list(range(10))[part.within(0)] for part in Every().split(3)]
+    >>> [list(range(10))[part.within(0)] for part in Stride().split(3)]
     [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
     """
 
     first: int = 0
     step: int = 1
 
-    def split(self, parts: int) -> list[Every]:
-        return [Every(self.first + t * self.step, self.step * parts) for t in range(parts)]
+    def split(self, parts: int) -> list[Stride]:
+        return [Stride(self.first + t * self.step, self.step * parts) for t in range(parts)]
 
     def within(self, begin: int) -> slice:
         """Which of the rows that begin with row ``begin`` of the table these are."""
@@ -225,18 +225,18 @@ class ChunkedSource(ABC):
 class StridedSource(ChunkedSource):
     """A source whose batches read the whole table and keep every so many rows."""
 
-    _every: Every = Every()
+    _stride: Stride = Stride()
 
     def split(self, parts: int) -> list[Self]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, …"""
         batches = [copy.copy(self) for _ in range(parts)]
-        for batch, every in zip(batches, self._every.split(parts), strict=True):
-            batch._every = every
+        for batch, stride in zip(batches, self._stride.split(parts), strict=True):
+            batch._stride = stride
         return batches
 
 
 @np.errstate(all="ignore")
-def moved_and_scaled(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
+def standardised(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
     """(x − mean) / scale. An overflow would depend on an entry, so it is not reported."""
     return (rows - mean) / scale
 
@@ -269,7 +269,7 @@ class ScaledSource(ChunkedSource):
     def chunks(self) -> Iterator[Chunk]:
         mean, scale = self._mean.astype(self.dtype), self._scale.astype(self.dtype)
         for chunk in self._source.chunks():
-            yield Chunk(moved_and_scaled(chunk.X, mean, scale), chunk.y)
+            yield Chunk(standardised(chunk.X, mean, scale), chunk.y)
 
     def split(self, parts: int) -> list[ScaledSource]:
         return [ScaledSource(part, self._mean, self._scale) for part in self._source.split(parts)]

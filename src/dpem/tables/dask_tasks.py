@@ -24,7 +24,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dpem._threads import at_most
 from dpem.query import FloatArray, Query
 from dpem.tables.array import ArraySource
-from dpem.tables.base import Partial, moved_and_scaled
+from dpem.tables.base import Partial, standardised
 from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import Levels, converted
 from dpem.tables.frame import Frame, column_of
@@ -109,7 +109,7 @@ def responses(part: Any, levels: Levels | None) -> Any:
 @np.errstate(all="ignore")
 def scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
     """(x − mean) / scale of a block's rows."""
-    return moved_and_scaled(_as_floats(block, dtype), mean, scale)
+    return standardised(_as_floats(block, dtype), mean, scale)
 
 
 @naming_only_the_type

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, Every
+from dpem.tables.base import CHUNK_ROWS, Stride
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
 from dpem.tables.entries import number
 from dpem.tables.frame import ConvertingSource
@@ -82,7 +82,7 @@ class DatasetSource(ConvertingSource):
 
     @property
     def n_rows(self) -> int:
-        return self._every.count(self._rows)
+        return self._stride.count(self._rows)
 
     def chunks(self) -> Iterator[Chunk]:
         self._check_unchanged()
@@ -102,11 +102,11 @@ class DatasetSource(ConvertingSource):
             if file.is_parquet:
                 plan += file.stretches(begin, opened)
             else:
-                yield from file.batches(begin, self._every)
+                yield from file.batches(begin, self._stride)
             begin += file.n_rows
         names = self._selection.names
         needed = [name for j, name in enumerate(names) if self._reads is None or j in (*self._reads, self.n_features)]
-        yield from read_stretches(plan, self._selection, self._every, needed)
+        yield from read_stretches(plan, self._selection, self._stride, needed)
 
     def people(self) -> Iterator[Column]:
         """Whose row each is, batch by batch in the order of the rows."""
@@ -181,7 +181,7 @@ class _File:
             for batch in scanner.to_batches():
                 yield batch.column(0)
 
-    def batches(self, begin: int, every: Every) -> Iterator[Chunk]:
+    def batches(self, begin: int, stride: Stride) -> Iterator[Chunk]:
         """The rows of a file that is not Parquet, batch by batch as they are stored."""
         rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
         names = list(self._selection.names)
@@ -191,7 +191,7 @@ class _File:
                 columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
             )
             for batch in scanner.to_batches():
-                chunk = rows_of(batch.column, self._selection, every.within(begin))
+                chunk = rows_of(batch.column, self._selection, stride.within(begin))
                 begin += batch.num_rows
                 if chunk.X.shape[0]:
                     yield chunk

@@ -169,7 +169,7 @@ class FrameSource(ConvertingSource):
 
     @property
     def n_rows(self) -> int:
-        return self._every.count(self._frame.n_rows)
+        return self._stride.count(self._frame.n_rows)
 
     def people(self) -> Iterator[Column]:
         """Whose row each is, block by block."""
@@ -177,10 +177,10 @@ class FrameSource(ConvertingSource):
             yield self._frame.column(self._selection.person or "", first, first + CHUNK_ROWS)
 
     def _converted(self) -> Iterator[Chunk]:
-        n, step = self._frame.n_rows, self._every.step
+        n, step = self._frame.n_rows, self._stride.step
         for first in range(0, n, CHUNK_ROWS * step):
             last = min(first + CHUNK_ROWS * step, n)
-            rows = self._every.within(first)
+            rows = self._stride.within(first)
             chunk = rows_of(partial(self._frame.column, first=first, last=last), self._selection, rows, self._reads)
             if chunk.X.shape[0]:
                 yield chunk if self._y is None else Chunk(chunk.X, self._y[first:last][rows])

@@ -16,7 +16,7 @@ from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 from dpem.tables import ChunkedSource
 from dpem.tables.array import DeviceSource
-from dpem.tables.base import ScaledSource, moved_and_scaled
+from dpem.tables.base import ScaledSource, standardised
 from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_source
 from dpem.tables.blocks import pieces as dense_pieces
 from dpem.tables.bounds import listed, other_columns
@@ -97,7 +97,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
     if is_dask(X):
         kind = getattr(X, "dtype", np.dtype(float))  # a frame's columns may differ
         apply = X.map_blocks if hasattr(X, "map_blocks") else X.map_partitions
-        return apply(moved_and_scaled, mean.astype(kind), scale.astype(kind), meta=X._meta)
+        return apply(standardised, mean.astype(kind), scale.astype(kind), meta=X._meta)
     if is_on_device(X):
         xp = array_namespace(X)
         mean, scale = (xp.asarray(part, dtype=X.dtype, device=device(X)) for part in (mean, scale))
@@ -109,7 +109,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
     return np.asarray((X - mean.astype(X.dtype)) / scale.astype(X.dtype))
 
 
-def beside(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
+def with_responses(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
     """Pieces of rows, each with its responses, for methods after fit."""
     with quoting_no_entry():
         y = np.asarray(check_array(numeric_array(y, "y"), ensure_2d=False, dtype=np.float64, ensure_all_finite=False))

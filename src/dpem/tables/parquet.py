@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpem.query import Chunk
-from dpem.tables.base import CHUNK_ROWS, Every
+from dpem.tables.base import CHUNK_ROWS, Stride
 from dpem.tables.columns import Selection
 
 #: Bytes of rows up to which neighbouring row groups of a file are read together.
@@ -65,14 +65,14 @@ def cut_rows(sizes: Sequence[int], row_bytes: int) -> list[tuple[tuple[int, ...]
 
 
 def read_stretches(
-    plan: Sequence[Stretch], selection: Selection, every: Every, needed: Sequence[str]
+    plan: Sequence[Stretch], selection: Selection, stride: Stride, needed: Sequence[str]
 ) -> Iterator[Chunk]:
     """The rows of all stretches as chunks. A chunk is overwritten when the next one is read.
 
     Columns that are not ``needed`` are neither read nor touched: what is in their place means nothing.
     """
     work = [(stretch, names) for stretch in plan for names in _column_groups(stretch, selection, needed)]
-    window = _Window(selection, longest=max((stretch.rows for stretch in plan), default=0) // every.step + 1)
+    window = _Window(selection, longest=max((stretch.rows for stretch in plan), default=0) // stride.step + 1)
     with ThreadPoolExecutor(max_workers=1) as reader:
         ahead = reader.submit(work[0][0].read, work[0][0].row_groups, work[0][1]) if work else None
         for place, (stretch, names) in enumerate(work):
@@ -81,7 +81,7 @@ def read_stretches(
             following = work[place + 1] if place + 1 < len(work) else None
             if following is not None:
                 ahead = reader.submit(following[0].read, following[0].row_groups, following[1])
-            window.open(stretch, every)
+            window.open(stretch, stride)
             for name in names:
                 window.place(name, table.column(name))
             del table
@@ -98,11 +98,11 @@ class _Window:
         self._buffer = np.zeros(longest * len(self._place), dtype=selection.dtype)
         self._stretch: Stretch | None = None
 
-    def open(self, stretch: Stretch, every: Every) -> None:
+    def open(self, stretch: Stretch, stride: Stride) -> None:
         """Make room for a stretch, if it is not open already."""
         if stretch is self._stretch:
             return
-        rows, d = range(stretch.rows)[every.within(stretch.begin)], len(self._place)
+        rows, d = range(stretch.rows)[stride.within(stretch.begin)], len(self._place)
         self._stretch = stretch
         self._taken = slice(stretch.skip + rows.start, stretch.skip + stretch.rows, rows.step)
         self._cuts = _cuts(len(rows))

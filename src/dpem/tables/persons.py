@@ -229,7 +229,7 @@ class PersonSource(StridedSource):
 
     @property
     def n_rows(self) -> int:
-        return self._every.count(self._n)
+        return self._stride.count(self._n)
 
     def chunks(self) -> Iterator[Chunk]:
         begin = place = 0
@@ -237,7 +237,7 @@ class PersonSource(StridedSource):
             length = chunk.X.shape[0]
             packed = self._kept[begin // 8 : (begin + length + 7) // 8]
             kept = np.flatnonzero(np.unpackbits(packed)[begin % 8 :][:length])
-            rows = kept[self._every.within(place)]
+            rows = kept[self._stride.within(place)]
             begin, place = begin + length, place + len(kept)
             if len(rows):
                 X, y = chunk

@@ -38,7 +38,7 @@ class SparseSource(StridedSource):
 
     @property
     def n_rows(self) -> int:
-        return self._every.count(self._X.shape[0])
+        return self._stride.count(self._X.shape[0])
 
     def chunks(self) -> Iterator[Chunk]:
         return self._cut(CHUNK_ROWS)
@@ -47,7 +47,7 @@ class SparseSource(StridedSource):
         return self._cut(_chunk_rows(query))
 
     def _cut(self, chunk_rows: int) -> Iterator[Chunk]:
-        start, step = self._every
+        start, step = self._stride
         span = step * chunk_rows
         for first in range(start, self._X.shape[0], span):
             last = min(first + span, self._X.shape[0])

@@ -33,7 +33,7 @@ from dpem.query import FloatArray
 from dpem.tables import Source
 from dpem.tables.base import refuse_to_split
 from dpem.tables.inputs import source_of
-from dpem.tables.new_rows import beside, pieces_of
+from dpem.tables.new_rows import pieces_of, with_responses
 from dpem.tables.progress import expect
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class PrivateEM(PlannedEM, FittedModel):
         pieces = pieces_of(self, X, missing=self._missing)
         if y is None:
             return np.concatenate([function(rows) for rows in pieces])
-        return np.concatenate([function(rows, part) for rows, part in beside(pieces, y)])
+        return np.concatenate([function(rows, part) for rows, part in with_responses(pieces, y)])
 
     def score_samples(self, X: object, y: object = None) -> FloatArray:
         """The log-density of each row, or of its response given the observed entries of the row."""
