@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import math
 import re
 import textwrap
@@ -21,15 +20,6 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _UNPRINTABLE = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-
-
-def text(value: object) -> str:
-    """The value as escaped HTML text, also for a quoted attribute.
-
-    >>> text('<b>"x" & y</b>')
-    '&lt;b&gt;&quot;x&quot; &amp; y&lt;/b&gt;'
-    """
-    return html.escape(_printable(str(value)).replace("\n", "\N{REPLACEMENT CHARACTER}"), quote=True)
 
 
 def _printable(value: str) -> str:

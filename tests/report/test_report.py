@@ -14,7 +14,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler
-from dpem._html import measured, number, text
+from dpem._html import _environment, measured, number
 from dpem.fitting import summary
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.summary import coefficient_noise
@@ -281,7 +281,8 @@ class TestEscaping:
         Outline(page)
 
     def test_text(self):
-        assert text("a\n<b>\u2066") == "a\N{REPLACEMENT CHARACTER}&lt;b&gt;\N{REPLACEMENT CHARACTER}"
+        shown = _environment().from_string("{{ name }}").render(name="a\x00<b>\u2066")
+        assert shown == "a\N{REPLACEMENT CHARACTER}&lt;b&gt;\N{REPLACEMENT CHARACTER}"
 
 
 class TestSelfContained:

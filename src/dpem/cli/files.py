@@ -22,14 +22,16 @@ from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import content_of
 from dpem.persistence import load_model, save_model
-from dpem.tables import Source
+from dpem.tables import ChunkedSource
 from dpem.tables.files import read_table
 
 #: An example of a file of levels.
 LEVELS = '{"sex": ["f", "m"]}'
 
 
-def table(session: Session, options: Options, *, scaler: DPStandardScaler | None = None, levels: Any = None) -> Source:
+def table(
+    session: Session, options: Options, *, scaler: DPStandardScaler | None = None, levels: Any = None
+) -> ChunkedSource:
     """The table that the options name, scaled by ``scaler``. In columns with ``levels``, texts become the numbers of
     their levels.
     """
@@ -41,17 +43,16 @@ def table(session: Session, options: Options, *, scaler: DPStandardScaler | None
     return source if scaler is None else _scaled(source, scaler)
 
 
-def _scaled(source: Source, scaler: DPStandardScaler) -> Source:
+def _scaled(source: ChunkedSource, scaler: DPStandardScaler) -> ChunkedSource:
     names, scaler_names = feature_names(source), columns_of(scaler)
-    if source.n_features != scaler.n_features_in_ or (names and scaler_names and names != scaler_names):
+    if source.n_features != scaler.n_features_in_ or (scaler_names and names != scaler_names):
         raise Refused(Exit.DATA, "--scaler was fitted to other columns than those used here.")
     with refusing(Exit.DATA):
         return scaler.transform(source)
 
 
-def feature_names(source: Source) -> list[str] | None:
-    names = getattr(source, "feature_names", None)
-    return None if names is None else list(map(str, names))
+def feature_names(source: ChunkedSource) -> list[str]:
+    return list(map(str, source.feature_names or ()))
 
 
 def model(path: str) -> PrivateFit:
@@ -86,13 +87,6 @@ def levels(value: Any) -> dict[str, list[Any]] | None:
         if not isinstance(document, dict) or not all(isinstance(values, list) for values in document.values()):
             raise ValueError(f"--levels: {value!r} must hold an object such as {LEVELS}.")
     return document
-
-
-def existing(path: str) -> str:
-    """The path, if there is a file."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path!r} cannot be read: there is no such file.")
-    return path
 
 
 # --- Outputs ----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
     from dpem.fitting.summary import Estimates
     from dpem.privacy import DatasetState
-    from dpem.tables import Source
+    from dpem.tables import ChunkedSource
 
 EXAMPLES = """\b
 Examples:
@@ -138,7 +138,7 @@ def charge_and_fit(
     name: str,
     estimator: PrivateFit,
     options: Options,
-    prepare: Callable[[Source], Options] = lambda source: {},
+    prepare: Callable[[ChunkedSource], Options] = lambda source: {},
 ) -> Charged | None:
     """Check everything, print the price, charge it and fit; None after a dry run.
 
@@ -174,7 +174,7 @@ def charge_and_fit(
     if ledger is not None:
         charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
         quote = spending.quote_of(ledger, charge, plan.model, plan.n, record_refusal=not dry_run)
-    session.say(_used(options["data"], source.n_rows, files.feature_names(source) or [], source.n_features))
+    session.say(_used(options["data"], source.n_rows, files.feature_names(source)))
     document = {
         "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
         "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
@@ -198,11 +198,11 @@ def charge_and_fit(
     return Charged(document, scaler, ledger, spending.state(session, ledger))
 
 
-def _used(data: str, rows: int, names: Sequence[str], count: int) -> str:
+def _used(data: str, rows: int, names: Sequence[str]) -> str:
     """The size of a table, and the columns that are used."""
     first = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
-    used = "1 column is used" if count == 1 else f"{count:,} columns are used"
-    return f"{data} has {rows:,} rows; {used}{f': {first}' if first else ''}"
+    used = "1 column is used" if len(names) == 1 else f"{len(names):,} columns are used"
+    return f"{data} has {rows:,} rows; {used}: {first}"
 
 
 def _write_report(options: Options, estimator: PrivateFit, charged: Charged) -> None:

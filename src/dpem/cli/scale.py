@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from dpem._html import wrapped
 from dpem.cli import options as shared
-from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing
+from dpem.cli.common import EXIT_CODES, Exit, Options, Session, first_lines, refusing
 from dpem.cli.options import PATH, Bounds, option
 
 
@@ -50,7 +48,7 @@ def scale(session: Session, /, **options: object) -> None:
         return
     out = str(options["out"])
     files.save(scaler, out)
-    names = files.columns_of(scaler) or [str(j) for j in range(scaler.n_features_in_)]
+    names = files.columns_of(scaler) or []
     mean, spread, only_noise = scaler.mean_, scaler.scale_, scaler.only_noise_
     rows = []
     for j, name in enumerate(names):
@@ -71,20 +69,13 @@ def scale(session: Session, /, **options: object) -> None:
     session.result(charged.result(scaler, out, **details), "\n".join([*lines, *spent_and_left(charged.state)]))
 
 
-def _bounds(options: Options, names: list[str] | None) -> object:
+def _bounds(options: Options, names: list[str]) -> object:
     """Two numbers for all columns, or two vectors, from a file or from the settings."""
-    from dpem.cli import files
     from dpem.tables.bounds import column_bounds
 
     value = options["bounds"]
     if isinstance(value, tuple):
         return value
-    if isinstance(value, str):
-        with refusing(Exit.DATA):
-            files.existing(value)
-    where = "the settings" if isinstance(value, dict) else repr(Path(value).name)
-    if names is None:
-        raise Refused(Exit.DATA, f"the bounds in {where} are by column, but the columns of DATA have no names.")
     with refusing(Exit.DATA):
         pairs = column_bounds(value, names, {})
     return [pairs[name][0] for name in names], [pairs[name][1] for name in names]
