@@ -2,10 +2,11 @@
 
     python -m studies.linear_regression_simulated laws --n 20000 --fits 20
     python -m studies.linear_regression_simulated levels --levels 8 12 24 50 --n 20000 --fits 20 [--unequal]
+    python -m studies.linear_regression_simulated least --n 20000
 
 ``laws``: five correlated columns; errors are normal, gamma, t with 3 degrees of freedom or heteroscedastic, or every
 other column is binary. ``levels``: a factor of which one level, the baseline, is lower by 1, beside three numeric
-columns. Everything, scaling too, is inside (ε, 1e-6).
+columns. ``least``: how narrow intervals for five columns could be. Everything, scaling too, is inside (ε, 1e-6).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import numpy as np
 import pandas as pd
 
 from dpem import DPLinearRegression
+from dpem.models.linear_regression.clipping import NO_TAILS, normal_lengths, optimal_clip
+from dpem.models.linear_regression.tuning import TUNING
 
 LAWS = ("normal", "gamma", "t3", "heteroscedastic", "binary")
 SLOPES = np.array([0.8, -0.5, 0.3, 0.0, 0.2])
@@ -89,9 +92,20 @@ def _words(held: list[float]) -> str:
     return f"held {100 * np.mean(held):.1f} % ({few})"
 
 
+def least(n: int, epsilon: float) -> None:
+    """The SE ratio of one score with the whole price, at the best clip, for normal rows and errors."""
+    plan = DPLinearRegression(epsilon=epsilon, delta=1e-6, bounds=(-8, 8), y_bounds=(-15, 20)).plan(n, 5)
+    rho, rows, usual = plan.price.rho, normal_lengths(5), TUNING.tails_along**2 + TUNING.tails_beside**2
+    for known, unknown in (("symmetric", 0.0), ("without tails", usual)):
+        clips = optimal_clip(n, rho, rows, tails=NO_TAILS, unknown=unknown)
+        noise = (2 * clips.norm) ** 2 / (2 * rho * n * clips.kappa**2)
+        misfit = n * unknown * float(NO_TAILS.excess(clips.norm, rows).mean) ** 2 / rows.k
+        print(f"errors known to be {known}: SE ratio {np.sqrt(clips.sampling + noise + misfit):.2f}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["laws", "levels"])
+    parser.add_argument("what", choices=["laws", "levels", "least"])
     parser.add_argument("--n", type=int, default=20_000)
     parser.add_argument("--fits", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
@@ -102,6 +116,8 @@ def main() -> int:
         warnings.simplefilter("ignore")
         if options.what == "laws":
             laws(options.n, options.fits, options.epsilon)
+        elif options.what == "least":
+            least(options.n, options.epsilon)
         else:
             for count in options.levels:
                 levels(count, options.n, options.fits, options.epsilon, options.unequal)

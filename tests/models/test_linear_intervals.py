@@ -236,7 +236,7 @@ def test_collinear_columns_are_named_and_have_wide_intervals():
         x, y = nearly_a_sum(seed)
         model = fitted(x, y, bounds=(0, 300), y_bounds=(-50, 150), random_state=seed)
         warned.append("collinear" in {own.code for own in model.diagnostics_})
-        for words in ("The columns x0, x1, x2 are nearly collinear", "Leave one of them out"):
+        for words in ("The columns 'x0', 'x1', 'x2' are nearly collinear", "Leave one of them out"):
             assert warned[-1] == (words in model._errors.note)
         low, high = model.conf_int()[1:4].T
         held.append((low <= [-20, -20, 20]) & (high >= [-20, -20, 20]))

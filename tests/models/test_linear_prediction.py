@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from dpem import DPLinearRegression
-from dpem.models.linear_regression.planning import ASSUMED, BOUNDS
+from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, loss_on_tables
 
 
 def predicted(n, epsilon, d=3, **more):
@@ -20,6 +20,13 @@ def test_more_rows_or_epsilon_never_predict_worse():
         assert all(a.median > b.median for a, b in itertools.pairwise(found))
     for p in (predicted(500, 0.1), *by_rows, predicted(10**6, 10.0)):
         assert 0 < p.low < p.median < p.high
+
+
+def test_a_plan_says_what_public_tables_lost():
+    for p in (predicted(500, 0.1), predicted(20_000, 1.0), predicted(10**6, 10.0)):
+        half, tenth = loss_on_tables(p.median)
+        assert min(p.median, 1.0) <= half < tenth <= min(10 * half, 1.0) or half == tenth == 1.0
+        assert f"half lost more than {half:.2g}, and one in ten more than {tenth:.2g}" in p.meaning
 
 
 def test_predictions_come_true():

@@ -207,7 +207,7 @@ def test_every_table_gets_an_answer_and_no_warning_of_numerics(name, epsilon):
 @pytest.mark.filterwarnings("ignore:The column", "ignore:Too few rows")
 def test_bounds_in_another_unit_are_diagnosed():
     X, y = rows(5000)
-    with pytest.warns(UserWarning, match="Most values of x1 are at a bound"):
+    with pytest.warns(UserWarning, match="Most values of the column 'x1' are at a bound"):
         DPLinearRegression(**GIVEN, random_state=0).fit(X + np.array([0, 100, 0]), y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

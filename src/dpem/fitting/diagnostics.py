@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from dpem.tables.bounds import listed, named
 
 Severity = Literal["warning", "note"]
 
@@ -56,3 +58,20 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dpem":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def of_columns(rare: Sequence[str], at_bound: Sequence[str], crowded: Sequence[str], part: str) -> Iterator[Diagnostic]:
+    """What regressions warn of before coefficients are looked at: levels that are too rare, columns whose values are
+    mostly at a bound, and columns that are crowded into such a part of their bounds.
+    """
+    if rare:
+        message = f"Too few rows have {named(rare)} for this budget: they are left out, and the effect is unknown."
+        advice = "Check the spelling of the levels, or pool rare ones."
+        yield Diagnostic("rare-level", "warning", message, advice, tuple(rare))
+    if at_bound:
+        message = f"Most values of the {listed(at_bound)} are at a bound."
+        yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", tuple(at_bound))
+    if crowded:
+        message = f"Nearly all values of the {listed(crowded)} lie in {part} of the bounds."
+        advice = "Narrower bounds would help, or a logarithm where values are not negative."
+        yield Diagnostic("wide-bounds", "warning", message, advice, tuple(crowded))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.diagnostics import Diagnostic, of_columns
 from dpem.fitting.step import Step
 from dpem.fitting.summary import LEVEL, Calibration, Extra
 from dpem.models._glm.families import Family
@@ -62,10 +62,11 @@ def diagnostics(
         add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
         if theta.complete < NEARLY_ALL_INCOMPLETE:
             return found
-    if rare := [names[j] for j in free if theta.rare[j]]:
-        message = f"Too few rows have {listed(rare)} for this budget: they are left out, and the effect is not known."
-        advice = "Check the spelling of the levels, or pool rare ones."
-        add(Diagnostic("rare-level", "warning", message, advice, tuple(rare)))
+    rare = [names[j] for j in free if theta.rare[j]]
+    ends, crowded = (
+        [names[j] for j in free if flags[j] and not indicator[j]] for flags in (theta.at_bound, theta.crowded)
+    )
+    found += of_columns(rare, ends, crowded if private else [], "1/32")
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (
@@ -91,14 +92,6 @@ def diagnostics(
         )
         advice = "Leave out the column that gives the response away, or pool rare classes."
         add(Diagnostic("separation", "warning", message, advice))
-    crowded = [names[j] for j in free if theta.crowded[j] and not indicator[j]]
-    if crowded and private:
-        message = f"More than 90 % of the values of {listed(crowded)} lie in 1/32 of the bounds."
-        advice = "Narrower bounds would help: values beyond them are clipped."
-        add(Diagnostic("wide-bounds", "warning", message, advice, tuple(crowded)))
-    if ends := [names[j] for j in free if theta.at_bound[j] and not indicator[j]]:
-        message = f"Most values of {listed(ends)} are at a bound."
-        add(Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", tuple(ends)))
     return found
 
 

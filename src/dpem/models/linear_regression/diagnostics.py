@@ -7,12 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dpem.fitting.diagnostics import Diagnostic
+from dpem.fitting.diagnostics import Diagnostic, of_columns
 from dpem.fitting.plan import Prediction
 from dpem.models.linear_regression.parameters import Parameters
+from dpem.models.linear_regression.planning import loss_on_tables
 from dpem.models.linear_regression.state import Estimate
 from dpem.models.linear_regression.tuning import TUNING
+from dpem.tables.bounds import listed
 from dpem.tables.schema import Schema
 
 NOTE = (
@@ -26,17 +29,6 @@ SKEW, TAILS, LINEARITY = (3.5, 0.05), (2.8, 0.08), (3.5, 0.1)
 BOTH_TAILS = (1.8, 0.08)
 #: The part of the bounds outside which hardly any value lies if they are called too wide.
 NARROW = "1/16"
-#: Names listed at most.
-NAMED = 8
-
-
-def name_list(names: Sequence[str]) -> str:
-    """
-    >>> name_list(["a", "b"])
-    'a, b'
-    """
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
 
 
 def diagnostics(
@@ -68,24 +60,24 @@ def _column_name(schema: Schema, j: int) -> str:
     return schema.names[j].split("=", 1)[0] if schema.level[j] >= 0 else schema.names[j]
 
 
+def _two_valued(schema: Schema) -> NDArray[np.bool_]:
+    """Which coordinates are levels, or columns of 0 and 1."""
+    return np.asarray((schema.level >= 0) | ((schema.middle == 0.5) & (schema.half == 0.5)))
+
+
 def _clear(estimate: Estimate, limits: tuple[float, float]) -> bool:
     """Whether it is so many standard errors from 0, and so large."""
     return abs(estimate.value) > max(limits[0] * estimate.error, limits[1])
 
 
 def _columns(theta: Parameters, schema: Schema, mostly_zero: Collection[str]) -> Iterator[Diagnostic]:
-    """Columns at a bound, and bounds that are too wide."""
-    two_valued = (schema.level >= 0) | ((schema.middle == 0.5) & (schema.half == 0.5))
+    """Levels that are too rare, columns at a bound, and bounds that are too wide."""
+    two_valued = _two_valued(schema)
     numeric = ~two_valued & ~np.isin(schema.names, list(mostly_zero))
     end = ((theta.high_end[:-1] > 0.5) | (theta.low_end[:-1] > 0.95)) & numeric
     wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & numeric
-    if names := _named(schema, end):
-        message = f"Most values of {name_list(names)} are at a bound."
-        yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", names)
-    if names := _named(schema, wide):
-        more = " or a logarithm" if all(schema.middle[wide] >= schema.half[wide]) else ""
-        message = f"Nearly all values of {name_list(names)} lie in less than {NARROW} of the bounds."
-        yield Diagnostic("wide-bounds", "warning", message, f"Narrower bounds{more} would help.", names)
+    rare = np.array(theta.rare, dtype=bool) & two_valued & (theta.seen > TUNING.rarely_seen)
+    return of_columns(_named(schema, rare), _named(schema, end), _named(schema, wide), f"less than {NARROW}")
 
 
 def _binary(theta: Parameters, schema: Schema) -> bool:
@@ -121,29 +113,22 @@ def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnost
 def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
     """Slopes that the rows leave undecided, with the columns that are concerned."""
     rare = np.array(theta.rare, dtype=bool)
-    level = (schema.middle == 0.5) & (schema.half == 0.5) & (theta.seen > TUNING.rarely_seen)
-    if names := _named(schema, rare & level):
-        message = f"Too few rows have {name_list(names)} for this budget: they are left out, the effect is unknown."
-        advice = "Check the spelling of the levels, or pool rare ones."
-        yield Diagnostic("rare-level", "warning", message, advice, names)
-    if names := _named(schema, rare & ~level):
-        message = f"Nearly all values of {name_list(names)} are missing: the slope is unknown."
+    if names := _named(schema, rare & ~(_two_valued(schema) & (theta.seen > TUNING.rarely_seen))):
+        message = f"Nearly all values of the {listed(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         yield Diagnostic("missing", "warning", message, advice, names)
     often = np.flatnonzero((theta.seen < 1 - TUNING.often_missing) & ~rare)
     if names := tuple(dict.fromkeys(_column_name(schema, int(j)) for j in often)):
-        message = (
-            f"More than a fifth of the values of {name_list(names)} are missing: expected values stand in for them."
-        )
+        message = f"More than a fifth of the values of the {listed(names)} are missing: expected values replace them."
         advice = (
             "Slopes are biased if the response decides whether a value is missing: compare with a fit without them."
         )
         yield Diagnostic("often-missing", "warning", message, advice, names)
     if names := _named(schema, theta.collinear):
-        message = f"The columns {name_list(names)} are nearly collinear: their slopes are hardly identified."
+        message = f"The {listed(names)} are nearly collinear: their slopes are hardly identified."
         advice = "Leave one of them out; intervals are wide for them."
         if len(names) == 1:
-            message = f"The column {names[0]} is nearly constant: its slope is hardly identified."
+            message = f"The {listed(names)} is nearly constant: its slope is hardly identified."
             advice = "Leave it out, or narrow its bounds if they are much too wide."
         yield Diagnostic("collinear", "warning", message, advice, names)
 
@@ -226,7 +211,7 @@ def cost(theta: Parameters, plan: Prediction | None) -> str:
     products[1:, 1:] += theta.covariance
     lost = float(np.sum(products * theta.privacy)) / theta.y_spread**2
     sentence = f"By these errors privacy costs about {lost:.2g} of R²"
-    if plan is None or not math.isfinite(lost) or lost <= TUNING.real_tables * plan.median:
+    if plan is None or not math.isfinite(lost) or lost <= loss_on_tables(plan.median)[1]:
         return f"{sentence}."
     return (
         f"{sentence}, more than the {plan.median:.2g} that the plan predicted: values are missing, columns are nearly "

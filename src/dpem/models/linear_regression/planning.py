@@ -131,9 +131,17 @@ def expected_loss(sizes: Sizes, division: Division) -> tuple[float, float, float
     return median + clipped, low + clipped, high + clipped
 
 
+def loss_on_tables(median: float) -> tuple[float, float]:
+    """The loss of R² that half of the public tables exceed, and that of one in ten, where rows of the model are
+    predicted to lose that median.
+    """
+    typical = median**TUNING.real_power
+    return min(typical, 1.0), min(TUNING.real_range * typical, 1.0)
+
+
 def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float = 0.0, more: str = "") -> PredictedFit:
     """The prediction of a loss of R²."""
-    explained = sizes.effect or ASSUMED
+    explained, (half, tenth) = sizes.effect or ASSUMED, loss_on_tables(lost[0])
     prediction = Prediction(
         quantity="R² lost to privacy",
         median=lost[0],
@@ -141,8 +149,8 @@ def predicted_fit(lost: tuple[float, float, float], sizes: Sizes, failure: float
         high=lost[2],
         failure=failure,
         meaning="The loss is the difference in R² on new rows from least squares on the same columns. Real columns "
-        f"seldom follow the assumptions: most public tables lost up to {TUNING.real_tables * lost[0]:.2g}, and where "
-        f"it was more the fit usually issued a warning. {more}".rstrip(),
+        f"seldom follow the assumptions: of R's public tables half lost more than {half:.2g}, and one in ten more than "
+        f"{tenth:.2g}, usually with a warning. {more}".rstrip(),
         assumed=f"Assumed: bounds {BOUNDS:g} spreads from the middle, no missing values, normal errors, "
         f"and uncorrelated normal columns that explain {100 * explained:.0f} % of the variance.",
     )

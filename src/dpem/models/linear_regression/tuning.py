@@ -107,8 +107,8 @@ class Tuning:
 
     # --- prices -----------------------------------------------------------------------------------------------------
     #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
-    columns: tuple[float, float] = (0.05, 0.12)
-    moments: tuple[float, float] = (0.08, 0.20)
+    columns: tuple[float, float] = (0.03, 0.08)
+    moments: tuple[float, float] = (0.04, 0.20)
     information: float = 0.25
     #: Share of the histogram of leverage, as a part of the information's; those of the histogram of residuals, of
     #: their mean, and of the sandwich.
@@ -134,8 +134,10 @@ class Tuning:
     rows_per_column: float = 65.0
 
     # --- prediction (studies.calibration.sweep) ---------------------------------------------------------------------
-    #: Nine of ten public tables lost at most so many times the median of R² that the plan predicts.
-    real_tables: float = 12.0
+    #: Half of the public tables lose more of R² than this power of the median that is predicted for rows of the model,
+    #: one in ten so many times as much, at ε from 0.5 to 4.
+    real_power: float = 0.8
+    real_range: float = 10.0
 
 
 TUNING = Tuning()
