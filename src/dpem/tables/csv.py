@@ -12,9 +12,11 @@ import io
 import math
 import mmap
 import re
+import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +162,7 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
     for block in BLOCKS:
         reading = pa.csv.ReadOptions(block_size=block)
         try:
-            with _opened(path, layout) as file:
+            with _opened(path, layout) as file, _quoting_no_row():
                 text = _Ended(file, end) if quotes else file
                 table = pa.csv.read_csv(text, read_options=reading, parse_options=parsing, convert_options=options)
         except (pa.ArrowException, *_UNREADABLE) as error:
@@ -174,6 +176,16 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
     if re.search(r"[Ii]n CSV column #\d+", message):
         raise _NotNumbers
     raise ValueError(_plainly(message, path, names))
+
+
+@contextmanager
+def _quoting_no_row() -> Iterator[None]:
+    """Keep quiet about a row of another length that is no UTF-8: Python would print a byte of it."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 def _has_quotes(path: Path) -> bool:
