@@ -104,7 +104,7 @@ def odd_low_bits(noise: Any, kind: str, value: float, count: int = 4000) -> tupl
     return int(np.sum(np.abs(np.ldexp(near, 54)) % 2 == 1)), len(near)
 
 
-def told_apart(noise: Any, kind: str) -> bool:
+def distinguished(noise: Any, kind: str) -> bool:
     """Whether the low bits of the answers to the neighbouring statistics 0 and 1, at scale 1, are not coin tosses."""
     sides = [odd_low_bits(noise, kind, value) for value in (0.0, 1.0, -1.0)]
     assert all(n > 150 for _, n in sides)
@@ -115,14 +115,14 @@ def told_apart(noise: Any, kind: str) -> bool:
 @KINDS
 def test_low_bits_of_private_noise_reveal_nothing(kind):
     """False-alarm rate: three binomial tests at 1e-8 each."""
-    assert not told_apart(PrivateNoise(), kind)
+    assert not distinguished(PrivateNoise(), kind)
 
 
 @KINDS
 def test_low_bits_of_numpy_noise_give_the_statistic_away(kind):
     """Teeth: an odd multiple of 2^-54 is impossible for numpy noise on 1, and half of the answers for 0."""
     noise = SeededNoise(0)
-    assert told_apart(noise, kind)
+    assert distinguished(noise, kind)
     assert odd_low_bits(noise, kind, 1.0)[0] == 0
     odd, near = odd_low_bits(noise, kind, 0.0)
     assert odd > 0.3 * near

@@ -114,7 +114,7 @@ class Untouchable(ArraySource):
 
 class TestRefusals:
     @pytest.fixture(autouse=True)
-    def _data_may_not_be_asked(self, monkeypatch):
+    def _data_may_not_be_queried(self, monkeypatch):
         monkeypatch.setattr("dpem.tables.inputs.ArraySource", Untouchable)
 
     def refused(self, X, **changes):

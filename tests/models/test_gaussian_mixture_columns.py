@@ -30,7 +30,7 @@ NAMES = [f"c{j}" for j in range(4)]
 SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-1.0, 1.0)), {})
 
 
-def question():
+def paired_sides():
     return PairedSides(SCHEMA, np.array([0.1, -0.2, 0.0, 0.3]))
 
 
@@ -45,7 +45,7 @@ def wide(n=6000, d=40, seed=0):
 
 
 def scores(rows):
-    own = question()
+    own = paired_sides()
     return own.folded(own.sum(Chunk(rows, None)) / len(rows))
 
 
@@ -57,7 +57,7 @@ def test_no_row_moves_a_score_by_more_than_is_said_and_some_row_moves_one_as_far
     for others in (np.ones((n - 1, 4)), -np.ones((n - 1, 4)), *(rng.choice(corners, n - 1) for _ in range(20))):
         found = np.array([scores(np.vstack([others, row])) for row in (*corners, *odd)])
         most = max(most, float(np.max(found.max(axis=0) - found.min(axis=0))))
-    bound = question().bound.linf / n
+    bound = paired_sides().bound.linf / n
     assert most <= bound
     assert most > 0.8 * bound  # (n − 1)/n of it, with all other rows in one corner
 
@@ -66,7 +66,7 @@ def test_the_curator_prices_the_folded_score():
     rows = np.vstack([np.ones((49, 4)), -np.ones((1, 4))])
     account = Account(math.inf, 0.5)
     curator = Curator(ArraySource(rows), account, SeededNoise(0))
-    curator.select(question(), 2, 0.5)
+    curator.select(paired_sides(), 2, 0.5)
     assert account.releases[0].sensitivity == pytest.approx(1 / 50, rel=1e-9)
 
 
@@ -74,11 +74,11 @@ def test_every_library_counts_the_same_and_large_chunks_are_added_up():
     rng = np.random.default_rng(1)
     rows = rng.uniform(-1, 1, (300, 4))
     rows[rng.random(rows.shape) < 0.2] = np.nan
-    here = question().contributions(xp, rows, None)
-    strict = question().contributions(array_api_strict, array_api_strict.asarray(rows), None)
+    here = paired_sides().contributions(xp, rows, None)
+    strict = paired_sides().contributions(array_api_strict, array_api_strict.asarray(rows), None)
     assert np.array_equal(here, np.asarray(strict))
     long = np.tile(rows, (1000, 1))
-    assert np.array_equal(question().sum(Chunk(long, None)), 1000 * here)
+    assert np.array_equal(paired_sides().sum(Chunk(long, None)), 1000 * here)
 
 
 def test_the_columns_that_carry_groups_are_found_and_shown(tmp_path):

@@ -59,12 +59,12 @@ def test_the_score_is_the_derivative_of_the_observed_likelihood_through_the_mean
     rng = np.random.default_rng(1)
     x, y = 0.3 * rng.standard_normal((40, 3)), 0.3 * rng.standard_normal(40)
     x[rng.random(x.shape) < 0.4] = np.nan
-    question = at(Score, math.inf)
-    theta, step = question.theta, 1e-5
+    query = at(Score, math.inf)
+    theta, step = query.theta, 1e-5
     ends = [[log_likelihood(theta + s * step * e, x, y, 0.7, theta) for s in (1, -1)] for e in np.eye(4)]
     numeric = np.array([(high - low) / (2 * step) for high, low in ends])
     assert np.isnan(x).any(axis=1).sum() > 10
-    np.testing.assert_allclose(question.contributions(xp, x, y), 0.7 * numeric, rtol=1e-6)
+    np.testing.assert_allclose(query.contributions(xp, x, y), 0.7 * numeric, rtol=1e-6)
 
 
 def test_the_information_is_minus_the_mean_derivative_of_the_score():
@@ -97,7 +97,7 @@ def coding():
     return column_coding(schema(), whole._replace(centre=np.zeros(4), spread=np.full(4, 0.3)), jointly=True)
 
 
-QUESTIONS = {
+QUERIES = {
     "columns": ColumnHistograms(schema()),
     "moments": JointMoments(schema(), coding(), 0.0, 0.3, 1.5),
     "lengths": at(LengthHistogram, ROW_EDGES),
@@ -121,29 +121,29 @@ def hostile(rng):
     return pool
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_no_row_moves_an_answer_further_than_stated_and_some_row_does_so_far(name):
-    question = QUESTIONS[name]
+    query = QUERIES[name]
     pool = hostile(np.random.default_rng(3))
     with np.errstate(all="ignore"):
-        each = np.array([question.block(xp, row[None, :3], row[3:]) for row in pool])
+        each = np.array([query.block(xp, row[None, :3], row[3:]) for row in pool])
     assert np.isfinite(each).all()
-    assert np.linalg.norm(each, axis=1).max() <= question.bound.size_l2
-    assert np.abs(each).max() <= question.bound.size_linf
+    assert np.linalg.norm(each, axis=1).max() <= query.bound.size_l2
+    assert np.abs(each).max() <= query.bound.size_linf
     apart = each[:, None, :] - each[None, :, :]
-    assert np.linalg.norm(apart, axis=2).max() <= question.bound.l2
-    assert np.abs(apart).max() <= question.bound.linf
-    assert np.linalg.norm(apart, axis=2).max() >= 0.9 * question.bound.l2
+    assert np.linalg.norm(apart, axis=2).max() <= query.bound.l2
+    assert np.abs(apart).max() <= query.bound.linf
+    assert np.linalg.norm(apart, axis=2).max() >= 0.9 * query.bound.l2
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_a_sum_is_the_sum_of_its_rows_in_any_library(name):
-    question = QUESTIONS[name]
+    query = QUERIES[name]
     pool = hostile(np.random.default_rng(4))
     with np.errstate(all="ignore"):
-        whole = question.block(xp, pool[:, :3], pool[:, 3])
-        one_by_one = sum(question.block(xp, row[None, :3], row[3:]) for row in pool)
-        strict = question.block(
+        whole = query.block(xp, pool[:, :3], pool[:, 3])
+        one_by_one = sum(query.block(xp, row[None, :3], row[3:]) for row in pool)
+        strict = query.block(
             array_api_strict, array_api_strict.asarray(pool[:, :3]), array_api_strict.asarray(pool[:, 3])
         )
     np.testing.assert_allclose(whole, one_by_one, atol=1e-9)
@@ -161,10 +161,10 @@ def test_no_row_moves_a_score_further_than_stated(name):
     """In the middle of a table as at its edge: the scores are suprema, so single rows hardly count."""
     rng = np.random.default_rng(8)
     pool = hostile(rng)
-    question = ThresholdScores(schema(), Signs(**SIDES[name]), mean=0.3)
+    query = ThresholdScores(schema(), Signs(**SIDES[name]), mean=0.3)
     balance = MeanResidual(schema(), Signs(**SIDES[name]))
     with np.errstate(all="ignore"):
-        counts = np.array([question.block(xp, row[None, :3], row[3:]) for row in pool])
+        counts = np.array([query.block(xp, row[None, :3], row[3:]) for row in pool])
         signs = np.array([balance.block(xp, row[None, :3], row[3:]) for row in pool])
     assert np.max(np.abs(counts)) == 0.5
     assert np.max(np.linalg.norm(signs[:, None] - signs, axis=2)) == pytest.approx(balance.bound.l2)
@@ -172,10 +172,10 @@ def test_no_row_moves_a_score_further_than_stated(name):
     for _ in range(200):
         rest = counts[rng.integers(len(pool), size=rng.integers(1, 8))].sum(axis=0)
         a, b = counts[rng.integers(len(pool), size=2)]
-        moved = max(moved, float(np.max(np.abs(question.folded(rest + a) - question.folded(rest + b)))))
-    assert 0.9 * question.bound.linf <= moved <= question.bound.linf
+        moved = max(moved, float(np.max(np.abs(query.folded(rest + a) - query.folded(rest + b)))))
+    assert 0.9 * query.bound.linf <= moved <= query.bound.linf
     with np.errstate(all="ignore"):
-        strict = question.block(
+        strict = query.block(
             array_api_strict, array_api_strict.asarray(pool[:, :3]), array_api_strict.asarray(pool[:, 3])
         )
     np.testing.assert_allclose(np.asarray(strict), counts.sum(axis=0), rtol=1e-12, atol=1e-12)

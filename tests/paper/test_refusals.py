@@ -32,7 +32,7 @@ class Untouchable(ArraySource):
 
 
 @pytest.fixture(autouse=True)
-def _data_may_not_be_asked(monkeypatch):
+def _data_may_not_be_queried(monkeypatch):
     monkeypatch.setattr("dpem.tables.inputs.ArraySource", Untouchable)
 
 
@@ -159,7 +159,7 @@ SHAPES = {
     "three dimensions": (lambda X, y: (X[:, :, None], y), "dim 3"),
     "a vector": (lambda X, y: (X[:, 0], y), "X must be a table"),
     "a list": (lambda X, y: (X[:, 0].tolist(), y), "X must be a table"),
-    "a number": (lambda X, y: (X[0, 0], y), "X must be a table"),
+    "a number": (lambda X, y: (X[0, 0], y), "X must hold rows"),
     "unequal rows": (lambda X, y: ([[1.0, 2.0], [3.0]], y[:2]), "rows have equally many entries"),
 }
 RESPONSES = {
