@@ -156,7 +156,7 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
         delimiter=layout.sep,
         ignore_empty_lines=len(names) > 1,
         newlines_in_values=quotes,
-        invalid_row_handler=other_length,
+        invalid_row_handler=other_length if quotes else None,  # Arrow's threads may call it until the process ends
     )
     message = ""
     for block in BLOCKS:
