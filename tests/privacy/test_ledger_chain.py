@@ -229,12 +229,15 @@ def test_a_policy_about_rows_refuses_a_fit_that_does_not_state_them(path):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"epsilon": 1}, "policy has the unknown key 'epsilon'."),
-        ({"largest_epsilon": 0}, 'policy.largest_epsilon must be positive, or "inf".'),
-        ({"largest_epsilon": "1"}, "policy.largest_epsilon must be a number."),
-        ({"smallest_n": 1.5}, "policy.smallest_n must be a whole number."),
-        ({"models": "all"}, "policy.models must be a list."),
-        ({"who": [1]}, r"policy.who\[0\] must be text."),
+        (
+            {"epsilon": 1},
+            "policy has the unknown key 'epsilon'; its keys are largest_epsilon, smallest_n, models, who.",
+        ),
+        ({"largest_epsilon": 0}, 'policy.largest_epsilon must be positive, or "inf";'),
+        ({"largest_epsilon": "1"}, "policy.largest_epsilon must be a number;"),
+        ({"smallest_n": 1.5}, "policy.smallest_n must be a whole number;"),
+        ({"models": "all"}, "policy.models must be a list;"),
+        ({"who": [1]}, r"policy.who\[0\] must be text;"),
     ],
 )
 def test_a_wrong_policy_is_refused(found, message):

@@ -67,7 +67,7 @@ class Policy:
         try:
             policy: Policy = rebuild(cls, {**none, **limits}, "policy")
         except ValueError as error:
-            raise ValueError(f"{error}.") from None
+            raise ValueError(f"{error}; its keys are {', '.join(none)}.") from None
         return policy
 
     def to_dict(self) -> dict[str, object]:
