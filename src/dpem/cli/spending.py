@@ -7,7 +7,6 @@ quote was. ∎
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerErr
 from dpem.privacy.budget import Total
 from dpem.privacy.ledger import LedgerCharge
 from dpem.privacy.ledger_entries import rounded_down
+from dpem.report.facts import rounded_up
 from dpem.tables import progress
 
 
@@ -151,6 +151,6 @@ def joint_guarantee(estimator: PrivateFit, scaler: DPStandardScaler | None) -> s
     if scaler is None:
         return None
     joint = together([scaler.guarantee_, estimator.guarantee_])
-    sentence = f"both together are ({math.ceil(1e4 * joint.epsilon) / 1e4:g}, {joint.delta:g})-differentially private"
+    sentence = f"both together are ({rounded_up(joint.epsilon):g}, {joint.delta:g})-differentially private"
     one_row = joint.rows_per_person == 1 == estimator.guarantee_.rows_per_person
     return sentence if one_row else f"{sentence} for {joint.unit}"
