@@ -117,7 +117,8 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
         message = f"Nearly all values of the {listed(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         yield Diagnostic("missing", "warning", message, advice, names)
-    often = np.flatnonzero((theta.seen < 1 - TUNING.often_missing) & ~rare)
+    noise = 2 * theta.present.error  # of a share; of that of the responses later answers know more
+    often = np.flatnonzero((theta.seen + 2 * noise < 1 - TUNING.often_missing) & ~rare)
     if names := tuple(dict.fromkeys(_column_name(schema, int(j)) for j in often)):
         message = f"More than a fifth of the values of the {listed(names)} are missing: expected values replace them."
         advice = (
