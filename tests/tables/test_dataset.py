@@ -195,7 +195,7 @@ def write(path, **columns):
     [
         (
             {},
-            "columns 'text', 'when' are not numeric (text, date32[day]); leave them out, or declare levels for the "
+            "columns 'text', 'when' are not numeric (text, dates or times); leave them out, or declare levels for the "
             "texts.",
         ),
         (

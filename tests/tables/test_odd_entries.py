@@ -186,3 +186,10 @@ def test_a_text_in_an_array_of_pandas_is_neither_quoted_nor_refused(kind):
     source = source_of(clone(MODEL), ROWS, vector, needs_y=True)
     found = np.concatenate([chunk.y for chunk in source.chunks()])
     np.testing.assert_array_equal(found, [*VECTOR[:PLACE], np.nan, *VECTOR[PLACE + 1 :]])
+
+
+def test_a_time_zone_is_not_quoted():
+    """Which one pandas infers depends on entries."""
+    table = pd.DataFrame({"a": [1.0, 2.0], "when": pd.to_datetime(["2020-01-01"] * 2).tz_localize("Asia/Tokyo")})
+    with pytest.raises(ValueError, match=r"column 'when' is not numeric \(dates or times\); leave it out\.$"):
+        source_of(clone(MODEL), table, needs_y=False)

@@ -187,6 +187,8 @@ def _called(kind: pa.DataType) -> str:
     """A type in a message. What a categorical type lists may come from rows, and so may the names in a nested one."""
     if pa.types.is_nested(kind):
         return "nested"
+    if pa.types.is_temporal(kind):  # a time zone may come from an entry
+        return "dates or times"
     return "categories" if pa.types.is_dictionary(kind) else "text" if is_text(kind) else str(kind)
 
 
