@@ -24,7 +24,7 @@ from dpem.fitting.surrogate import (
     share_moved,
     whitener,
 )
-from dpem.fitting.surrogate.rows import Features, evidence_kappa, principal, tilt
+from dpem.fitting.surrogate.rows import Features, evidence_kappa, log_evidence, tilt
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside
 from dpem.models.gaussian_mixture.gaussians import Gaussians
@@ -84,7 +84,7 @@ def test_the_tilted_weights_minimise_divergence_plus_misfit():
     rng = np.random.default_rng(0)
     features, answer, kappa = rng.standard_normal((12, 2)), np.array([0.8, -0.3]), 1.7
     base = rng.dirichlet(np.ones(12))
-    found = tilt(base, Features(features, answer, np.ones(2)), kappa)
+    found = tilt(base, Features(features, answer, np.eye(2)), kappa)
 
     def objective(logits):
         w = np.exp(logits - logits.max())
@@ -100,19 +100,23 @@ def test_kappa_follows_the_evidence():
     rng = np.random.default_rng(0)
     for true in (10.0, 1000.0):  # 40 answers tell κ to within a factor of about 1.25; the grid's step is 1.8
         answer = rng.standard_normal(40) * np.sqrt(1 + variances / true)
-        features = Features(np.zeros((0, 40)), answer, variances)
+        features = Features(np.zeros((0, 40)), answer, np.diag(variances))
         assert 0.4 < evidence_kappa(features, 1.0, 1e4) / true < 2.5
 
 
 def test_principal_components_keep_what_varies():
     rng = np.random.default_rng(0)
-    features = rng.standard_normal((500, 2)) @ np.array([[3.0, 1, 0, 0], [0, 1, 2, 0]])
-    weights = np.full(500, 1 / 500)
-    answer = weights @ features + np.array([1.0, 2.0, -1.0, 0.0])
-    few, reduced, variances = principal(features, answer, weights, 2)
-    assert few.shape == (500, 2)
-    assert np.allclose(few.T @ few / 500, np.diag(variances), atol=1e-10)
-    assert np.linalg.norm(reduced) <= np.linalg.norm([1.0, 2.0, -1.0, 0.0]) + 1e-12
+    rows = rng.standard_normal((500, 2)) @ np.array([[3.0, 1, 0, 0], [0, 1, 2, 0]])
+    weights = rng.dirichlet(np.ones(500))
+    answer = weights @ rows + np.array([1.0, 2.0, -1.0, 0.0])
+    whole = Features.none(500).extended(rows[:, :3], answer[:3], weights).extended(rows[:, 3:], answer[3:], weights)
+    assert np.allclose(whole.covariance, np.cov(rows.T, aweights=weights, ddof=0), atol=1e-10)
+    few = whole.principal(2)
+    assert few.rows.shape == (500, 2)
+    assert np.allclose((few.rows.T * weights) @ few.rows, few.covariance, atol=1e-10)
+    assert np.linalg.norm(few.answer) <= np.linalg.norm([1.0, 2.0, -1.0, 0.0]) + 1e-12
+    left = float(whole.answer @ whole.answer - few.answer @ few.answer)  # of directions in which no row varies
+    assert log_evidence(few, 7.0) - log_evidence(whole, 7.0) == pytest.approx(left / 2)
 
 
 def test_many_answers_of_one_block_are_reduced_and_still_agreed_with():

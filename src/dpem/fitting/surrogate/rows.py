@@ -52,14 +52,42 @@ class Answer(NamedTuple):
     noise: FloatArray | float
 
 
-class Features(NamedTuple):
-    """What each row contributes to some queries (m × p), and their answers (p), in units of the noise: turned to
-    principal components and centred under the base weights, with the variances of the components.
+@dataclass(frozen=True)
+class Features:
+    """What each row contributes to some queries (m × p) and their answers (p), in units of the noise and centred under
+    the base weights; ``covariance`` (p × p) is that of the rows under these.
     """
 
     rows: FloatArray
     answer: FloatArray
-    variances: FloatArray
+    covariance: FloatArray
+
+    @classmethod
+    def none(cls, m: int) -> Features:
+        return cls(np.zeros((m, 0)), np.zeros(0), np.zeros((0, 0)))
+
+    @cached_property
+    def spectrum(self) -> tuple[FloatArray, FloatArray]:
+        """The variances of the principal components, and the answer along them."""
+        variances, axes = np.linalg.eigh(self.covariance)
+        return np.maximum(variances, 0.0), self.answer @ axes
+
+    def extended(self, rows: FloatArray, answer: FloatArray, base: FloatArray) -> Features:
+        """With further features and their answer."""
+        middle = base @ rows
+        rows = np.hstack([self.rows, rows - middle])
+        own = rows[:, len(self.answer) :]
+        across = (base[:, None] * own).T @ rows
+        covariance = np.vstack([np.hstack([self.covariance, across[:, : len(self.answer)].T]), across])
+        return Features(rows, np.concatenate([self.answer, answer - middle]), covariance)
+
+    def principal(self, most: int) -> Features:
+        """Turned to at most so many principal components. A rotation leaves independent unit noise what it is."""
+        if len(self.answer) <= most:
+            return self
+        variances, axes = np.linalg.eigh(self.covariance)
+        axes = axes[:, -most:]
+        return Features(self.rows @ axes, self.answer @ axes, np.diag(np.maximum(variances[-most:], 0.0)))
 
 
 @dataclass(frozen=True)
@@ -74,16 +102,18 @@ class Block:
     answers: tuple[Answer, ...] = ()
 
     def features(self, x: FloatArray, base: FloatArray) -> Features:
-        features = Features(np.zeros((len(x), 0)), np.zeros(0), np.zeros(0))
+        features = Features.none(len(x))
         for answer in self.answers:
             features = self.extended(features, answer, x, base)
         return features
 
     def extended(self, features: Features, answer: Answer, x: FloatArray, base: FloatArray) -> Features:
         """The features with those of one more answer."""
-        rows = np.hstack([features.rows, np.asarray(answer.query.each(numpy_api, x)) / answer.noise])
-        mean = np.concatenate([features.answer, answer.mean / answer.noise])
-        return principal(rows, mean, base, self.components)
+        rows, mean = np.asarray(answer.query.each(numpy_api, x)) / answer.noise, answer.mean / answer.noise
+        if rows.shape[1] > 4 * self.components:
+            axes = main_axes(rows, base, self.components + 20)
+            rows, mean = rows @ axes, mean @ axes
+        return features.extended(rows, mean, base).principal(self.components)
 
     def tilted(self, base: FloatArray, features: Features) -> Tilted:
         """The weights that agree with the answers."""
@@ -114,9 +144,7 @@ class Surrogate:
     @classmethod
     def of(cls, x: FloatArray, base: FloatArray, blocks: Iterable[Block] = ()) -> Surrogate:
         """The surrogate of rows with base weights of any sum."""
-        surrogate = cls(
-            x, np.asarray(base) / np.sum(base), (), Features(np.zeros((len(x), 0)), np.zeros(0), np.zeros(0))
-        )
+        surrogate = cls(x, np.asarray(base) / np.sum(base), (), Features.none(len(x)))
         for block in blocks:
             weights = surrogate.weights
             surrogate = cls(x, weights, (*surrogate.blocks, block), block.features(x, weights))
@@ -198,24 +226,10 @@ def combined_noise(noises: Iterable[float]) -> float:
     return 1 / math.sqrt(math.fsum(1 / noise**2 for noise in noises))
 
 
-def principal(rows: FloatArray, answer: FloatArray, weights: FloatArray, most: int) -> Features:
-    """Features and answer turned to the ``most`` principal components under the weights. A rotation leaves independent
-    unit noise what it is.
-    """
-    root = np.sqrt(weights)[:, None]
-    if rows.shape[1] > 4 * most:
-        third = rows[::3] - weights @ rows
-        axes = randomized_svd(root[::3] * third, most + 20, n_iter=2, random_state=0)[2].T
-        rows, answer = rows @ axes, answer @ axes
-    middle = weights @ rows
-    centred = rows - middle
-    variances, axes = np.linalg.eigh(_gram(root * centred))
-    axes = axes[:, -most:]
-    return Features(centred @ axes, (answer - middle) @ axes, np.maximum(variances[-most:], 0.0))
-
-
-def _gram(matrix: FloatArray) -> FloatArray:
-    return np.asarray(matrix.T @ matrix)
+def main_axes(rows: FloatArray, weights: FloatArray, most: int) -> FloatArray:
+    """About the ``most`` principal axes of many features, from every third row."""
+    third = np.sqrt(weights[::3, None]) * (rows[::3] - weights @ rows)
+    return np.asarray(randomized_svd(third, most, n_iter=2, random_state=0)[2].T)
 
 
 def evidence_kappa(features: Features, low: float, high: float) -> float:
@@ -225,13 +239,14 @@ def evidence_kappa(features: Features, low: float, high: float) -> float:
 
 def log_evidence(features: Features, kappa: float) -> float:
     """The log-density of the answers, up to a constant, if the base weights count κ."""
-    spread = 1 + features.variances / kappa
-    return -0.5 * float(np.sum(np.log(spread) + features.answer**2 / spread))
+    variances, answer = features.spectrum
+    spread = 1 + variances / kappa
+    return -0.5 * float(np.sum(np.log(spread) + answer**2 / spread))
 
 
 def tilt(base: FloatArray, features: Features, kappa: float) -> FloatArray:
     """The tilted weights, by Newton steps that are halved until the objective falls."""
-    rows, answer, _ = features
+    rows, answer, covariance = features.rows, features.answer, features.covariance
     log_base = np.log(np.maximum(base, 1e-300))
 
     def at(point: FloatArray) -> tuple[float, FloatArray]:
@@ -245,12 +260,14 @@ def tilt(base: FloatArray, features: Features, kappa: float) -> FloatArray:
 
     point = np.zeros(len(answer))
     value, weights = at(point)
-    for _ in range(NEWTON):
+    for number in range(NEWTON):
         middle = weights @ rows
         gradient = middle - answer + kappa * point
         if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
             break
-        covariance = _gram(np.sqrt(weights)[:, None] * rows) - np.outer(middle, middle)
+        if number:  # the first step starts from the base weights
+            root = np.sqrt(weights)[:, None] * rows
+            covariance = root.T @ root - np.outer(middle, middle)
         step = np.linalg.solve(covariance + kappa * np.eye(len(point)), gradient)
         size, slope = 1.0, float(gradient @ step)
         new, tilted = at(point - step)
