@@ -135,9 +135,9 @@ class Tuning:
 
     # --- prediction (studies.calibration.sweep) ---------------------------------------------------------------------
     #: Half of the public tables lose more of R² than this power of the median that is predicted for rows of the model,
-    #: one in ten so many times as much, at ε from 0.5 to 4.
+    #: at ε from 0.5 to 4, and one in ten so many times as much at ε = 1.
     real_power: float = 0.8
-    real_range: float = 10.0
+    real_range: float = 12.0
 
 
 TUNING = Tuning()
