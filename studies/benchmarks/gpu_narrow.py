@@ -27,7 +27,7 @@ from dpem.models.linear_regression.rows import Frame
 from dpem.models.linear_regression.scores import Score
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as ComponentFrame
-from dpem.models.mixture_regression.queries import ComponentScores
+from dpem.models.mixture_regression.family import RegressionFamily
 from dpem.paper.models import SymmetricMixture
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
@@ -67,7 +67,8 @@ def queries() -> dict[str, tuple[Query, bool]]:
     coding = Coding(frame.centre, scale, none > 0, none, none, np.zeros(D), (), np.zeros(D) > 0)
     at = (schema, frame, rng.normal(scale=0.3, size=D + 1), 0.5)
     components = Components(np.array([0.5, 0.5]), rng.normal(scale=0.4, size=(2, D + 1)), np.array([0.4, 0.6]))
-    every, coordinates = np.arange(D), ComponentFrame(frame.centre, 3 * whiten, 0.02, 0.2)
+    coordinates = ComponentFrame(frame.centre, 3 * whiten, 0.02, 0.2)
+    every, regressions = np.arange(D), RegressionFamily(2, coordinates, np.eye(D + 1), np.zeros(D + 1))
     return {
         "linear regression, moments": (JointMoments(schema, coding, 0.02, 0.3, 4.0), True),
         "linear regression, score": (Score(*at, 6.0), True),
@@ -76,7 +77,7 @@ def queries() -> dict[str, tuple[Query, bool]]:
         "five Gaussians, diag": (five_gaussians(every, D), False),
         "five Gaussians, full": (five_gaussians(every, D, "full"), False),
         "pairs of answers": (PairMoments(answers, items), False),
-        "two regressions": (ComponentScores(schema, coordinates, components, 2.0, 2.0), True),
+        "two regressions": (ScoreQuery(schema, regressions, components, np.eye(regressions.count), 2.0), True),
     }
 
 

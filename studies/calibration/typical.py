@@ -67,14 +67,15 @@ def typical_classes(K: int = 3, items: int = 8, levels: int = 2) -> Simulation:
 
 def typical_lines(K: int = 2, d: int = 2) -> Simulation:
     """Equal classes whose slopes lie as far apart as is supposed, over uncorrelated normal columns."""
-    own = lines.assumed(K, d + 1)
+    coefficients = lines.assumed(K, d + 1).coefficients
 
     def draw(n: int, rng: np.random.Generator) -> Drawn:
         x, group = rng.standard_normal((n, d)), rng.integers(K, size=n)
-        line = own.lines[group]
-        return Drawn(x, line[:, 0] + np.sum(line[:, 1:] * x, axis=1) + rng.standard_normal(n), group)
+        chosen = coefficients[group]
+        return Drawn(x, chosen[:, 0] + np.sum(chosen[:, 1:] * x, axis=1) + rng.standard_normal(n), group)
 
     def estimator(**given: Any) -> Any:
         return dpem.DPMixtureRegression(K, bounds=(-6, 6), y_bounds=(-10, 10), **given)
 
-    return Simulation("mixture-regression", f"K = {K}, d = {d}", draw, estimator, lambda model: own.lines.ravel())
+    label = f"K = {K}, d = {d}"
+    return Simulation("mixture-regression", label, draw, estimator, lambda model: coefficients.ravel())

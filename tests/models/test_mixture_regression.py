@@ -14,7 +14,7 @@ from dpem.audit.tape import record
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import run_steps
-from dpem.models.mixture_regression import cells, steps
+from dpem.models.mixture_regression import cells, newton, steps
 from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
 from dpem.models.mixture_regression.steps import TUNING
@@ -67,8 +67,9 @@ def test_without_noise_the_steps_end_where_em_ends_from_the_same_start(with_inte
     asked = model.steps(Sizes(len(y), math.inf, 0.5, math.inf, 1, False))
     curator = Curator(ArraySource(X, y), Account(math.inf, 0.5), SeededNoise(0))
     state = run_steps(curator, model, asked[:5], model.start())
-    start = state.estimate
-    before = estimator._attributes(model.parameters(state, start, np.zeros_like(start.error)), schema)
+    nothing = np.zeros((state.fit.family.count, state.fit.family.count))
+    start = replace(state, estimate=newton.Estimate(state.starts[0], nothing))
+    before = estimator._attributes(model.published(start, len(y)), schema)
     after = estimator._attributes(run_steps(curator, model, asked[5:], state).theta, schema)
     names = ("coef_", "intercept_", "sigma_", "weights_")
     optimum = plain_em(X, y, *(before[name] for name in names), with_ones=with_intercept)

@@ -12,24 +12,25 @@ from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
 from dpem.models.mixture_regression.components import Components, Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
+from dpem.models.mixture_regression.family import RegressionFamily, simulated_rows
 from dpem.models.mixture_regression.queries import (
     FAR,
     FAR_WEIGHT,
     ColumnSizes,
     ColumnSquares,
-    ComponentScores,
     LeadAndMissed,
     RegressionMoments,
     ResidualCells,
     UnevenSpread,
-    mean_cut_square,
 )
+from dpem.models.mixture_regression.rows import first_rows
+from dpem.queries.narrow import into_ball
 from dpem.tables.schema import Schema
 
 
-def some_components(present=1.0):
+def some_components():
     return Components(
-        present * np.array([0.6, 0.4]), np.array([[0.2, 0.7, -0.3, 0.1], [-0.3, -0.6, 0.2, 0.3]]), np.array([0.5, 0.8])
+        np.array([0.6, 0.4]), np.array([[0.2, 0.7, -0.3, 0.1], [-0.3, -0.6, 0.2, 0.3]]), np.array([0.5, 0.8])
     )
 
 
@@ -43,85 +44,94 @@ def skewed_frame(d=3):
     return Frame(rng.uniform(-0.2, 0.2, d), np.eye(d) * 4 + rng.uniform(-1, 1, (d, d)), 0.1, 0.3)
 
 
-def test_unclipped_scores_are_the_derivatives_of_the_log_likelihood():
-    rng = np.random.default_rng(0)
-    v, t = np.column_stack([np.ones(50), rng.exponential(size=(50, 3))]), rng.standard_normal(50)
-    theta = some_components()
-    query = ComponentScores(schema(), skewed_frame(), theta, 1e6, 1e3)
-    share, psi, square = query.factors(xp, v, t)
+def family(free=None, frame=None):
+    free = np.eye(4) if free is None else free
+    return RegressionFamily(2, skewed_frame() if frame is None else frame, free, np.zeros(4))
+
+
+def drawn(count, seed=0):
+    """Rows within the bounds, of skewed columns, a fifth of them without a response."""
+    rng = np.random.default_rng(seed)
+    x = np.column_stack([rng.exponential(0.2, (count, 3)) - 0.2, 0.3 * rng.standard_normal(count)])
+    x[::5, -1] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("free", [np.eye(4), np.linalg.qr(np.ones((4, 1)), mode="complete")[0][:, 1:]])
+def test_scores_are_the_derivatives_of_the_log_likelihood_along_moves(free):
+    own, theta, x = family(free), some_components(), drawn(50)
+    v, t, seen = own.rows(xp, x)
 
     def total(step):
-        return theta_after(theta, step).log_density(xp, v, t).sum()
+        return own.moved(theta, step).log_density(xp, v, t) @ seen
 
-    def theta_after(theta, step):
-        parts = step.reshape(2, 6)
-        masses = theta.masses * np.exp(parts[:, 0])
-        return Components(
-            masses, theta.coefficients + theta.spreads[:, None] * parts[:, 1:-1], theta.spreads * np.exp(parts[:, -1])
-        )
-
-    eye = 1e-5 * np.eye(12)
-    slope = np.array([(total(e) - total(-e)) / 2e-5 for e in eye]).reshape(2, 6)
-    own = share - theta.masses
-    assert np.allclose(slope[:, 0], own.sum(axis=0), atol=1e-6)
-    assert np.allclose(slope[:, 1:-1], (share * psi).T @ v, atol=1e-5)
-    assert np.allclose(slope[:, -1], np.sum(share * (square + 1e6 / 2 - 1), axis=0), atol=1e-5)
+    eye = 1e-5 * np.eye(own.count)
+    slope = np.array([(total(e) - total(-e)) / 2e-5 for e in eye])
+    assert np.allclose(slope, own.scores(xp, theta, x).sum(axis=0), atol=1e-4)
+    assert not own.scores(xp, theta, x)[::5].any()
 
 
-def test_the_mean_score_of_rows_that_follow_the_components_is_known_whatever_the_columns_are():
-    rng = np.random.default_rng(1)
-    theta = some_components()
-    v = np.column_stack([np.ones(400_000), rng.exponential(size=(400_000, 3)) - 1])
-    k = rng.choice(2, 400_000, p=theta.masses)
-    t = np.sum(v * theta.coefficients[k], axis=1) + theta.spreads[k] * rng.standard_normal(len(v))
-    query = ComponentScores(schema(), skewed_frame(), theta, 1.5, 1.2)
-    share, psi, square = query.factors(xp, v, t)
-    high, low = query.heights
-    seen = np.column_stack([high * share.mean(0), (share * psi).T @ v / len(v), low * (share * square).mean(0)])
-    assert np.allclose(seen.ravel(), query.expected(), atol=0.01)
-    assert np.abs(query.expected()).max() > 0.5
+def test_em_is_weighted_least_squares_on_repeated_rows():
+    own, theta, x = family(), some_components(), drawn(60, seed=1)
+    times = np.random.default_rng(2).integers(1, 5, len(x))
+    one = own.m_step(theta, own.expectation(x, times / times.sum())(theta))
+    other = own.m_step(theta, own.statistics(xp, theta, np.repeat(x, times, axis=0), None) / times.sum())
+    v, t, seen = own.rows(xp, x)
+    share = theta.responsibilities(xp, theta.residuals(xp, v, t)) * (seen * times)[:, None]
+    for k in range(2):
+        root = np.sqrt(share[:, k])
+        assert np.allclose(one.coefficients[k], np.linalg.lstsq(root[:, None] * v, root * t)[0])
+        residual = t - v @ one.coefficients[k]
+        assert math.isclose(one.spreads[k] ** 2, share[:, k] @ residual**2 / share[:, k].sum())
+    for name in ("weights", "coefficients", "spreads"):
+        assert np.allclose(getattr(one, name), getattr(other, name)), name
+    assert np.allclose(one.weights, share.sum(axis=0) / share.sum())
 
 
 def test_the_jacobian_is_the_derivative_of_the_mean_score():
-    theta = some_components(present=0.9)
-    query = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
-    full = newton.ExpectedScores.of(query, np.eye(12), 4000).jacobian
-    for place, size in ((0, 12), (2, 12), (5, 12), (9, 12)):
-        step = 0.02 * np.eye(size)[place]
+    own, theta = family(), some_components()
+    expected = newton.ExpectedScores.at(schema(), own, theta, n=4000)
+    query = expected.query
 
-        def mean(step, theta=theta):
-            other = newton.moved(theta, step)
-            v, t, weight = newton.simulated_rows(other, 4000)
-            share, psi, square = query.factors(xp, v, t)
-            high, low = query.heights
-            wide = weight[:, None] * other.masses.sum()
-            parts = [high * (wide * share).sum(0)[:, None], (wide * share * psi).T @ v]
-            return np.column_stack([*parts, low * (wide * share * square).sum(0)[:, None]]).ravel()
+    def mean(step):
+        v, t, weight = simulated_rows(own.moved(theta, step), 4000)
+        whole = own.scores_of(xp, theta, v, t, np.ones(len(t))) @ query.whitener
+        return weight @ into_ball(xp, whole, query.radius)
 
-        assert np.allclose((mean(step) - mean(-step)) / 0.04, full[:, place], atol=0.03), place
+    assert np.allclose(mean(np.zeros(own.count)), expected.mean)
+    for place in (0, 1, 4, 7, 10):
+        step = 0.02 * np.eye(own.count)[place]
+        assert np.allclose((mean(step) - mean(-step)) / 0.04, expected.jacobian[:, place], atol=0.03), place
 
 
-def test_an_answer_farther_from_its_mean_than_expected_widens_the_errors():
-    theta = some_components()
-    query = ComponentScores(schema(), skewed_frame(), theta, 2.0, 2.0)
-    now, noise = newton.Estimate(theta, 0.01**2 * np.eye(12)), 0.005
-    expected = newton.ExpectedScores.of(query, np.eye(12))
-    near = newton.improved(now, expected, query.expected(), noise, 0.2)
-    off = expected.jacobian @ np.full(12, 0.05)  # five of the errors, in every parameter
-    far = newton.improved(now, expected, query.expected() + off, noise, 0.2)
-    step = np.log(far.theta.masses / theta.masses)  # farther towards the solution than without
-    gain, _ = expected.gain(now.error, 0.2, noise)
-    assert np.all(np.diag(near.error) < 0.01**2)
-    assert np.trace(far.error) > 2 * np.trace(near.error)
-    assert np.linalg.norm(step - 0.05) < np.linalg.norm((gain @ off)[::6] - 0.05)
-    assert expected.widening(now.error, 1e6 * off, noise) == newton.MOST_WIDENED
-    assert expected.widening(now.error, off, 0.0) == 1.0
+def test_a_newton_step_goes_to_the_components_that_rows_follow_as_far_as_the_noise_allows():
+    own, theta = family(), some_components()
+    expected = newton.ExpectedScores.at(schema(), own, theta)
+    now, off = newton.Estimate(theta, 0.1**2 * np.eye(own.count)), np.full(own.count, 0.05)
+    answer = expected.mean + expected.jacobian @ off
+    exact, noisy, nothing = (expected.improved(now, answer, noise) for noise in (1e-6, 0.1, 1e6))
+    truth = own.moved(theta, off)
+    for name in ("weights", "coefficients", "spreads"):
+        start, end = getattr(theta, name), getattr(truth, name)
+        assert np.allclose(getattr(exact.theta, name), end, atol=1e-3), name
+        assert np.allclose(getattr(nothing.theta, name), start, atol=1e-6), name
+    assert np.trace(exact.error) < np.trace(noisy.error) < np.trace(nothing.error)
+    assert np.allclose(nothing.error, now.error)
 
 
-def test_the_mean_of_a_cut_square():
-    e = np.random.default_rng(0).standard_normal(1_000_000)
-    for cut in (0.5, 1.5, 3.0):
-        assert math.isclose(mean_cut_square(cut), np.minimum(e * e, cut * cut).mean(), abs_tol=0.005)
+def test_surrogate_rows_of_the_start_lie_within_the_bounds_and_hold_the_counted_residuals():
+    own, theta, rng = family(), some_components(), np.random.default_rng(0)
+    mass = np.zeros((4, 10))
+    mass[:, 7] = 0.25
+    counted = Cells(mass, 0.01, 1000, edges(4, 2.6), edges(10, 3.2))
+    one = np.array([0.0, 1.0, 0.0, 0.0]), 0.5
+    x, weights = first_rows(own, (theta, theta), one, counted, 2000, rng)
+    assert np.abs(x).max() <= 1
+    assert len(weights) == len(x)
+    v, t, _ = own.rows(xp, x)
+    r = (t - v @ one[0]) / one[1]
+    inside = (counted.r_edges[6] < r) & (r < counted.r_edges[7])
+    assert weights[inside].sum() > 0.25 * 0.9  # a few are brought to the bounds
 
 
 def queries(d=3):
@@ -134,14 +144,12 @@ def queries(d=3):
         "moments": RegressionMoments(schema(d), frame, 2.5),
         "directions": UnevenSpread(schema(d), frame, regression, 0.6, 2.0),
         "cells": ResidualCells(schema(d), frame, regression, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
-        "scores": ComponentScores(schema(d), frame, theta, 1.8, 2.2),
-        "scores of far components": ComponentScores(
+        "scores": newton.ExpectedScores.at(schema(d), family(), theta).query,
+        "scores of far components": newton.ExpectedScores.at(
             schema(d),
-            frame,
+            family(),
             Components(np.array([0.99, 0.01]), 1e3 * theta.coefficients, np.array([1e-3, 1e3])),
-            1.8,
-            2.2,
-        ),
+        ).query,
     }
 
 
@@ -177,51 +185,17 @@ def test_no_pair_of_rows_goes_beyond_a_bound_and_some_come_near(name):
 
 
 def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
-    plain = ComponentScores.factors
-
-    def unclipped(self, xp, v, t):
-        share, _, square = plain(self, xp, v, t)
-        return share, np.nan_to_num(self.theta.residuals(xp, v, t)), square
-
-    def counted_twice(self, xp, v, t):
-        share, psi, square = plain(self, xp, v, t)
-        return np.minimum(2 * share, 1.0), psi, square
-
-    def low_lift(self):
-        return self.clip / 2, 2 * self.lift * self.clip / self.cut**2
-
-    query = queries()["scores"]
-    honest = query.bound.l2
-    for name, bug in (("factors", unclipped), ("factors", counted_twice), ("heights", property(low_lift))):
-        with monkeypatch.context() as planted:
-            planted.setattr(ComponentScores, name, bug)
-            assert furthest(query)[1] > query.bound.l2, bug
-    assert furthest(query)[1] <= honest
     monkeypatch.setattr("dpem.models.mixture_regression.queries.into_ball", lambda xp, v, radius: np.nan_to_num(v))
-    for name in ("moments", "directions"):
+    monkeypatch.setattr("dpem.fitting.surrogate.scores.sum_in_ball", lambda xp, v, radius: np.nan_to_num(v).sum(axis=0))
+    for name in ("moments", "directions", "scores"):
         assert furthest(queries()[name])[1] > queries()[name].bound.l2, name
 
 
-def test_the_bound_of_the_scores_is_reached_by_a_climb():
-    """Hill-climbing over pairs of rows and components: never beyond, and nearly there."""
-    rng = np.random.default_rng(3)
-    best = 0.0
-    for trial in range(25):
-        theta = Components(
-            np.array([0.5, 0.5]), rng.standard_normal((2, 4)) * rng.uniform(0, 3), np.exp(rng.uniform(-2, 1, 2))
-        )
-        query = ComponentScores(schema(), skewed_frame(), theta, rng.uniform(0.5, 4), rng.uniform(0.5, 3))
-        rows = rng.uniform(-1, 1, (2, 4))
-        now = 0.0
-        for _ in range(50):
-            new = np.clip(rows + rng.standard_normal((2, 4)) * rng.choice([0.02, 0.2, 1.0]), -1, 1)
-            a, b = (query.block(xp, row[None, :3], row[3:]) for row in new)
-            part = float(np.linalg.norm(a - b)) / query.bound.l2
-            if part > now:
-                rows, now = new, part
-        best = max(best, now)
-        assert now <= 1 + 1e-12, trial
-    assert best > 0.9
+def test_the_cell_of_each_row_adds_up_to_the_counts():
+    query, x = queries()["cells"], drawn(40)
+    each = query.each(xp, x)
+    assert set(each.sum(axis=1)) == {0.0, 1.0}
+    assert np.array_equal(each.sum(axis=0), query.contributions(xp, x[:, :-1], x[:, -1]))
 
 
 @pytest.mark.parametrize("name", queries())
@@ -315,12 +289,12 @@ def test_the_fit_check_counts_missed_rows_and_keeps_its_bound():
         model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-40, 40), random_state=0)
         model.fit(x, y)
     own, theta = model._own, model.theta_
-    query = LeadAndMissed(model.schema_.unit(), own, theta, own.simpler(theta), 1.0)
+    query = LeadAndMissed(model.schema_.unit(), own, theta, own.simpler(theta), 1.0, own.pooled(theta))
     rows, responses = extreme_rows(1)
     with np.errstate(all="ignore"):
         each = np.array([query.block(xp, rows[[i]], responses[[i]]) for i in range(len(responses))])
-    assert set(each[:, 2]) == {0.0, FAR_WEIGHT}
-    assert not each[np.isnan(responses), 2].any()
+    assert set(each[:, -1]) == {0.0, FAR_WEIGHT}
+    assert not each[np.isnan(responses), -1].any()
     apart = np.linalg.norm(each[:, None] - each, axis=2).max()
     assert 0.8 * query.bound.l2 <= apart <= query.bound.l2
     assert np.linalg.norm(each, axis=1).max() <= query.bound.size_l2

@@ -29,7 +29,7 @@ from dpem.models.linear_regression.scores import Residuals, Score
 from dpem.models.linear_regression.selection import Signs
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as LineFrame
-from dpem.models.mixture_regression.queries import ComponentScores
+from dpem.models.mixture_regression.family import RegressionFamily
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
@@ -144,6 +144,7 @@ ANSWERS = Schema.of(
     every_level=True,
 )
 LINES = Components(np.array([0.3, 0.3, 0.4]), RNG.normal(size=(3, D + 1)) * 0.4, RNG.uniform(0.4, 0.7, 3))
+LINE_FAMILY = RegressionFamily(3, LineFrame(FRAME.centre, 3 * FRAME.whiten, 0.02, 0.2), np.eye(D + 1), np.zeros(D + 1))
 BETA = np.array([0.5, -0.4, 0.3, 0.2])
 
 
@@ -166,7 +167,7 @@ QUERIES = {
     **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
     "classes": (PairMoments(ANSWERS, ITEMS), False, True),
     "lines": (
-        ComponentScores(SCHEMA, LineFrame(FRAME.centre, 3 * FRAME.whiten, 0.02, 0.2), LINES, 2.0, 2.0),
+        ScoreQuery(SCHEMA, LINE_FAMILY, LINES, np.eye(LINE_FAMILY.count), 2.0),
         True,
         False,
     ),

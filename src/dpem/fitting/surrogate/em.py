@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -24,8 +24,8 @@ Theta = TypeVar("Theta")
 class Family(ABC, Generic[Theta]):
     """A family of mixtures with parameters θ, a frozen record of the model's own.
 
-    Rows are ``x`` (m × d, unit coordinates, NaN where a value is missing). Functions that take ``xp`` are written in
-    the array API: they also see blocks of real rows.
+    Rows are ``x`` (m × d, unit coordinates, NaN where a value is missing; a response is the last column). Functions
+    that take ``xp`` are written in the array API: they also see blocks of real rows.
     """
 
     @abstractmethod
@@ -69,11 +69,9 @@ class Family(ABC, Generic[Theta]):
         """A start for EM on weighted rows."""
 
 
-class Maximizer(Protocol[Theta]):
-    """What EM needs of a model beside expected statistics; a :class:`Family` is one."""
-
-    def m_step(self, theta: Theta, statistics: FloatArray) -> Theta:
-        """The maximiser given statistics at θ, per row."""
+def with_response(xp: Namespace, x: Array, y: Array) -> Array:
+    """Rows as a family wants them: the response, if there is one, as the last column."""
+    return x if y is None else xp.concat([x, y[:, None]], axis=1)
 
 
 class Converged(NamedTuple, Generic[Theta]):
@@ -102,7 +100,7 @@ class ExpectedStatistics(NarrowQuery):
         return Bound()
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        return self.family.statistics(xp, self.theta, x, None)
+        return self.family.statistics(xp, self.theta, with_response(xp, x, y), None)
 
 
 def exact(curator: Curator, schema: Schema, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
@@ -111,7 +109,7 @@ def exact(curator: Curator, schema: Schema, family: Family[Theta]) -> Callable[[
 
 
 def em(
-    family: Maximizer[Theta],
+    family: Family[Theta],
     theta: Theta,
     expect: Callable[[Theta], FloatArray],
     *,
@@ -135,7 +133,7 @@ def em(
 
 
 def best_of(
-    family: Maximizer[Theta],
+    family: Family[Theta],
     starts: Iterable[Theta],
     expect: Callable[[Theta], FloatArray],
     *,

@@ -68,12 +68,9 @@ class Frame:
 
 @dataclass(frozen=True)
 class Components:
-    """K components t = regression·(1, x̃) + spread·e, with masses: the share of all rows that each has.
+    """K components t = regression·(1, x̃) + spread·e, and their shares of the rows that have a response."""
 
-    The masses add up to the share of the rows that have a response.
-    """
-
-    masses: FloatArray
+    weights: FloatArray
     coefficients: FloatArray
     spreads: FloatArray
 
@@ -88,7 +85,7 @@ class Components:
 
     def log_joint(self, xp: Namespace, e: Array) -> Array:
         """Log-density of component and response of every row, up to ½·log 2π."""
-        return like(xp, np.log(self.masses / np.sum(self.masses)) - np.log(self.spreads), e) - 0.5 * e * e
+        return like(xp, np.log(self.weights / np.sum(self.weights)) - np.log(self.spreads), e) - 0.5 * e * e
 
     def log_density(self, xp: Namespace, v: Array, t: Array) -> Array:
         """Log-density of the response of every row, given its columns."""

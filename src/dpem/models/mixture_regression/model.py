@@ -8,22 +8,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.model import Model, PredictedFit, Sizes
+from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import Step, prices
+from dpem.fitting.surrogate import ScoreStep, SurrogateFit, SurrogateModel
 from dpem.models.mixture_regression.components import Components, Frame
-from dpem.models.mixture_regression.newton import Estimate
+from dpem.models.mixture_regression.family import RegressionFamily
+from dpem.models.mixture_regression.newton import ExpectedScores
 from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict_fit
+from dpem.models.mixture_regression.rows import base_rows, joined
 from dpem.models.mixture_regression.steps import (
     CELLS,
     TUNING,
     CountCells,
+    ExactEM,
     FindDirections,
     FindMoments,
-    ImproveComponents,
+    NewtonStep,
     RefineRegression,
     RegressionCheck,
     RegressionState,
     SizeColumns,
+    converged,
 )
 from dpem.query import Array, FloatArray, Namespace
 
@@ -82,39 +87,44 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class MixtureRegression(Model):
+class MixtureRegression(SurrogateModel):
     """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every regression."""
 
     n_components: int = 2
     origin: tuple[float, ...] | None = None
     effect = EFFECT
+    queries = TUNING.scores
+    levels = TUNING.levels
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         q = min(self.schema.width, self.n_components, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
         directions = TUNING.directions if self.schema.width > q else 0.0
         first = (TUNING.sizes, TUNING.moments, TUNING.regression, directions, TUNING.cells)
-        growing = TUNING.growth ** np.arange(TUNING.scores)
+        growing = TUNING.growth ** np.arange(TUNING.scores + TUNING.newton)
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
         size, moments, refine, direct, count, *scores, checked = prices(sizes.rho, shares)
-        cautions = np.interp(np.linspace(0, 1, len(scores)), (0, 0.5, 1), TUNING.cautions)
-        last = [False] * (len(scores) - 1) + [True]
+        newton = [(t == 0, t == TUNING.newton - 1) for t in range(TUNING.newton)]
+        steps: tuple[Step, ...] = (
+            *(ScoreStep(price, t) for t, price in enumerate(scores[: TUNING.scores])),
+            *(NewtonStep(price, *own) for price, own in zip(scores[TUNING.scores :], newton, strict=True)),
+        )
         return (
             SizeColumns(size),
             FindMoments(moments),
             RefineRegression(refine),
             *((FindDirections(direct, q),) if directions else ()),
             CountCells(count, q, self.n_components),
-            *(ImproveComponents(*own) for own in zip(scores, cautions.tolist(), last, strict=True)),
+            *(steps if math.isfinite(sizes.rho) else (ExactEM(math.inf),)),
             *((RegressionCheck(checked, against="one regression", advice=ADVICE),) if check else ()),
         )
 
-    def free(self, frame: Frame) -> FloatArray:
-        """Orthonormal directions in which coefficients may change: all, or those that keep ``origin``."""
-        if self.origin is None:
-            return np.eye(len(frame.mean) + 1)
-        return np.asarray(np.linalg.svd(self._origin_row(frame)[None, :])[2][1:].T)
+    def family(self, frame: Frame, K: int = 0) -> RegressionFamily:
+        """K components, by default the model's, whose coefficients may change freely or keep them on ``origin``."""
+        p = len(frame.mean) + 1
+        free = np.eye(p) if self.origin is None else np.linalg.svd(self._origin_row(frame)[None, :])[2][1:].T
+        return RegressionFamily(K or self.n_components, frame, free, self.allowed(frame, np.zeros(p)), TUNING.floor)
 
     def allowed(self, frame: Frame, regressions: FloatArray) -> FloatArray:
         """The nearest regressions that go through ``origin``."""
@@ -132,22 +142,40 @@ class MixtureRegression(Model):
     def start(self) -> RegressionState:
         return RegressionState()
 
-    def parameters(self, state: RegressionState, estimate: Estimate, sampling: FloatArray) -> Parameters:
+    def share_present(self, state: RegressionState) -> float:
+        return float(state.observed[-1])
+
+    def refitted(self, state: RegressionState, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Components]:
+        """EM on the surrogate rows, drawn again where few of them carry the weights."""
+        fit = replace(state.fit, solutions=converged(state.fit, state.fit.theta, step.number))
+        if fit.surrogate.effective_share < TUNING.effective:
+            few = round(0.3 * TUNING.rows)
+            kept = fit.surrogate.resampled(few, rng), np.full(few, 1 / few)
+            drawn = base_rows(fit.family, fit.theta, TUNING.rows - few, rng)
+            fit = replace(fit, surrogate=fit.surrogate.redrawn(*joined((drawn, 0.7), (kept, 0.3))))
+            fit = replace(fit, solutions=converged(fit, fit.theta, step.number))
+        return fit
+
+    def published(self, state: RegressionState, n: int) -> Parameters:
         """The components and their errors in unit coordinates."""
-        frame, components = state.frame, estimate.theta
+        frame, family = state.frame, state.fit.family
+        components, error = state.estimate.theta, state.estimate.error
+        private = bool(np.any(error))
+        expected = ExpectedScores.at(self.schema, family, components, clipped=private)
+        sampling = expected.error(expected.covariance / (n * self.share_present(state)))
         K, p = components.shape
-        weights = components.masses / components.masses.sum()
+        weights = components.weights
         turn = np.zeros((p, p))
         turn[0] = frame.y_spread * np.append(1.0, -frame.whiten @ frame.mean)
         turn[1:, 1:] = frame.y_spread * frame.whiten.T
         units = components.coefficients @ turn.T
-        change = np.zeros((K * (p + 2), K * (p + 2)))
-        for k in range(K):
-            own = k * (p + 2)
-            change[own, :: p + 2] = -weights[k] * weights
-            change[own, own] += weights[k]
-            change[own + 1 : own + 1 + p, own + 1 : own + 1 + p] = components.spreads[k] * turn
-            change[own + p + 1, own + p + 1] = frame.y_spread * components.spreads[k]
+        change, q = np.zeros((K, p + 2, family.count)), family.free.shape[1]
+        change[:, 0, : K - 1] = (np.diag(weights) - np.outer(weights, weights))[:, :-1]
+        for k, spread in enumerate(components.spreads):
+            at = K - 1 + k * q
+            change[k, 1:-1, at : at + q] = spread * turn @ family.free
+            change[k, -1, family.count - K + k] = frame.y_spread * spread / math.sqrt(2)
+        change = change.reshape(K * (p + 2), family.count)
         theta = Parameters(
             weights,
             frame.y_mean + units[:, 0],
@@ -156,12 +184,12 @@ class MixtureRegression(Model):
             frame.mean,
             frame.whiten,
             change @ sampling @ change.T,
-            change @ estimate.error @ change.T,
+            TUNING.widening**2 * change @ error @ change.T,
             state.path,
             state.needed,
             np.array([frame.y_mean, *[0.0] * (p - 1), 0.0])
             + np.append(turn @ state.regression, frame.y_spread * state.spread),
-            float(np.mean(moved_share(components, estimate.error + sampling, 20))),
+            float(np.mean(moved_share(family, components, error + sampling, 20))),
         )
         return theta.ordered(np.argsort(-weights))
 
@@ -180,20 +208,25 @@ class MixtureRegression(Model):
         return xp.matmul(theta.frame.columns(xp, x), theta.weights @ components.coefficients)
 
     def simpler(self, theta: Parameters) -> Parameters:
-        """One regression: that of its own scores and the mixture's mean, half each. If the components are far off, so
-        is their mean, and it alone would let them pass.
-        """
+        """The one regression of its own scores."""
+        return self._one(theta, theta.one[0], theta.one[1:-1], theta.one[-1])
+
+    def pooled(self, theta: Parameters) -> Parameters:
+        """The one regression that has the mixture's mean and residual variance."""
         components = theta.components
         middle = theta.weights @ components.coefficients
-        spread = math.sqrt(
-            float(theta.weights @ (theta.spreads**2 + np.sum((components.coefficients - middle) ** 2, axis=1)))
+        variance = theta.weights @ (theta.spreads**2 + np.sum((components.coefficients - middle) ** 2, axis=1))
+        return self._one(
+            theta, float(theta.weights @ theta.intercepts), theta.weights @ theta.slopes, math.sqrt(variance)
         )
+
+    def _one(self, theta: Parameters, intercept: float, slopes: FloatArray, spread: float) -> Parameters:
         return replace(
             theta,
-            weights=np.array([0.5, 0.5]),
-            intercepts=np.array([theta.weights @ theta.intercepts, theta.one[0]]),
-            slopes=np.vstack([theta.weights @ theta.slopes, theta.one[1:-1]]),
-            spreads=np.array([spread, theta.one[-1]]),
+            weights=np.ones(1),
+            intercepts=np.array([intercept]),
+            slopes=slopes[None, :],
+            spreads=np.array([spread]),
         )
 
     def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""All queries of the fit: sizes, moments, directions, cells, scores, and the check's."""
+"""The queries of the fit but its scores: sizes, moments, directions, cells, and the check's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpem.fitting.check import LogRatio
-from dpem.models.mixture_regression.components import Components, Frame, row_sum
+from dpem.models.mixture_regression.components import Frame
 from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
@@ -153,7 +153,8 @@ class ResidualCells(NarrowQuery):
     def bound(self) -> Bound:
         return Bound(linf=1.0, l2=math.sqrt(2.0), size_linf=1.0, size_l2=1.0)
 
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+    def _cells(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
+        """The x-cell and the interval of the residual of each row, one-hot."""
         v, t, seen = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
         own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
@@ -161,9 +162,20 @@ class ResidualCells(NarrowQuery):
         edges = like(xp, self.x_edges, x)
         cell = xp.ones_like(own[:, :1])
         for j in range(self.directions.shape[1]):
-            one = _one_hot(xp, along[:, j], edges)
-            cell = xp.reshape(cell[:, :, None] * one[:, None, :], (cell.shape[0], cell.shape[1] * one.shape[1]))
-        return xp.reshape(over_rows(xp, cell, own), (-1,))
+            cell = _products(xp, cell, _one_hot(xp, along[:, j], edges))
+        return cell, own
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        return xp.reshape(over_rows(xp, *self._cells(xp, x, y)), (-1,))
+
+    def each(self, xp: Namespace, x: Array) -> Array:
+        """The cell of each row, one-hot; rows have their response as the last column."""
+        return _products(xp, *self._cells(xp, x[:, :-1], x[:, -1]))
+
+
+def _products(xp: Namespace, one: Array, other: Array) -> Array:
+    """All products of an entry of one with an entry of the other, row by row."""
+    return xp.reshape(one[:, :, None] * other[:, None, :], (one.shape[0], one.shape[1] * other.shape[1]))
 
 
 def _one_hot(xp: Namespace, values: Array, edges: Array) -> Array:
@@ -172,89 +184,6 @@ def _one_hot(xp: Namespace, values: Array, edges: Array) -> Array:
     beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
     first = xp.ones_like(beyond[:, :1])
     return xp.concat([first, beyond], axis=1) - xp.concat([beyond, xp.zeros_like(first)], axis=1)
-
-
-@dataclass(frozen=True)
-class ComponentScores(NarrowQuery):
-    """What a row says about K components: for every component k, r_k·(A, g_k, B·(q_k − c²/2)).
-
-    r_k is its responsibility for the row, e_k its residual, g_k = v·clip(e_k, ±C/‖v‖) with v = (1, x̃), q_k = min(e_k²,
-    c²), B = 2βC/c² and A = C·√(1 + β²).
-
-    *Lemma.* ℓ2 sensitivity 2A: counts and spreads cost little beyond the components. *Proof.* By the clamps ‖g‖ ≤ C and
-    |B(q − c²/2)| ≤ βC. So a component's triple is at most √(A² + C² + β²C²) = √2·A long, and the inner product of two
-    rows' triples is at least A² − C² − β²C² = 0. Responsibilities are clamped to [0, 1] with a sum of at most 1: a
-    contribution is at most √2·A long (Σr² ≤ 1), two of them have an inner product Σ r_k r′_k⟨·,·⟩ ≥ 0, and the squared
-    length of their difference is at most 2A² + 2A². ∎
-
-    *Lemma.* If rows follow the components, the mean is known whatever the columns' distribution: mass_k·(A, 0, B·(κ −
-    c²/2)) with κ = E min(e², c²) for a standard normal e. *Proof.* p(y|x)·r_k = w_k·N(y; component k), so
-    E[r_k f(e_k, x) | x] = w_k·E f(e, x); g is odd in e. ∎ So clipping biases nothing where the model holds, and the
-    step needs no model of the columns to know where zero is.
-    """
-
-    frame: Frame = field(repr=False)
-    theta: Components = field(repr=False)
-    clip: float
-    cut: float
-    lift: float = 0.7
-
-    @property
-    def label(self) -> str:
-        return f"scores of {self.theta.shape[0]} components, clipped at {self.clip:.4g}"
-
-    @property
-    def heights(self) -> tuple[float, float]:
-        """A, the height of a component's count, and B, that of a squared residual."""
-        return self.clip * math.sqrt(1 + self.lift**2), 2 * self.lift * self.clip / self.cut**2
-
-    @property
-    def bound(self) -> Bound:
-        high = self.heights[0]
-        terms = 4 * (self.theta.shape[1] + 2) * self.theta.shape[0]
-        return rounded(Bound(linf=2 * high, l2=2 * high, size_linf=2 * high, size_l2=math.sqrt(2.0) * high), terms)
-
-    def factors(self, xp: Namespace, v: Array, t: Array) -> tuple[Array, Array, Array]:
-        """Responsibilities, clipped residuals and clipped squares less c²/2, each rows × components."""
-        e = self.theta.residuals(xp, v, t)
-        share = self.theta.responsibilities(xp, e)
-        reach = (self.clip / xp.sqrt(row_sum(xp, v * v)))[:, None]
-        e = zero_nonfinite(xp, e)
-        psi = xp.minimum(xp.maximum(e, -reach), reach)
-        cut = xp.clip(e, -self.cut, self.cut)
-        return share, psi, cut * cut - self.cut**2 / 2
-
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        v, t, seen = self.frame.rows(xp, x, y)
-        share, psi, square = self.factors(xp, v, t)
-        share = share * seen[:, None]
-        high, low = self.heights
-        parts = [
-            high * xp.sum(share, axis=0)[:, None],
-            over_rows(xp, share * psi, v),
-            low * xp.sum(share * square, axis=0)[:, None],
-        ]
-        return xp.reshape(xp.concat(parts, axis=1), (-1,))
-
-    def expected(self) -> FloatArray:
-        """The mean of the contributions if rows follow the components (second lemma)."""
-        K, p = self.theta.shape
-        high, low = self.heights
-        out = np.zeros((K, p + 2))
-        out[:, 0] = high * self.theta.masses
-        out[:, -1] = low * self.theta.masses * (mean_cut_square(self.cut) - self.cut**2 / 2)
-        return out.ravel()
-
-
-def mean_cut_square(cut: float) -> float:
-    """E min(e², c²) of a standard normal e.
-
-    >>> round(mean_cut_square(1e3), 12), round(mean_cut_square(1.0), 4)
-    (1.0, 0.5161)
-    """
-    density = math.exp(-cut * cut / 2) / math.sqrt(2 * math.pi)
-    outside = math.erfc(cut / math.sqrt(2))
-    return 1 - outside - 2 * cut * density + cut * cut * outside
 
 
 #: A row is missed if its response is more than so many residual spreads from every component.
@@ -267,11 +196,14 @@ FAR_WEIGHT = 2.0
 
 @dataclass(frozen=True)
 class LeadAndMissed(LogRatio):
-    """Σ (t, t²/B, c·1{the row is missed}): the lead of :class:`LogRatio`, and how many rows the components miss.
+    """Σ (t, t²/B) for two single regressions, and Σ c·1{the row is missed}: the leads of :class:`LogRatio` over that of
+    its own scores (``simpler``) and over the mixture's mean (``pooled``), and how many rows the components miss.
 
-    *Lemma.* ℓ2 sensitivity √(4B² + c²). *Proof.* The first two entries move by at most 2B together, the last one by at
-    most c, and the squares add. ∎
+    *Lemma.* ℓ2 sensitivity √(8B² + c²). *Proof.* Each lead's two entries move by at most 2B together, the last one by
+    at most c, and the squares add. ∎
     """
+
+    pooled: object = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -280,11 +212,12 @@ class LeadAndMissed(LogRatio):
     @property
     def bound(self) -> Bound:
         B, c = self.most, FAR_WEIGHT
-        return rounded(Bound(max(2 * B, c), math.hypot(2 * B, c), max(B, c), math.hypot(B * 2**0.5, c)), 3)
+        return rounded(Bound(max(2 * B, c), math.hypot(8**0.5 * B, c), max(B, c), math.hypot(2 * B, c)), 5)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        lead = super().contributions(xp, x, y, shares)
+        other = LogRatio(self.schema, self.model, self.fitted, self.pooled, self.most)
+        leads = [super().contributions(xp, x, y, shares), other.contributions(xp, x, y, shares)]
         components, columns = self.fitted.components, self.fitted.frame.columns(xp, x)
         nearest = xp.min(xp.abs(components.residuals(xp, columns, y)), axis=1)
         missed = xp.sum(weighted(xp.astype(nearest > FAR, xp.float64), shares))
-        return xp.concat([lead, xp.reshape(FAR_WEIGHT * missed, (1,))])
+        return xp.concat([*leads, xp.reshape(FAR_WEIGHT * missed, (1,))])

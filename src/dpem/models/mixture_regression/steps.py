@@ -1,34 +1,35 @@
-"""The steps that fit a mixture of regressions: sizes, moments, one regression, directions, cells, scores."""
+"""The steps that fit a mixture of regressions: sizes, moments, one regression, directions, cells, Newton steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpem.fitting.check import Check, judged
+from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
+from dpem.fitting.surrogate import Answer, Block, Converged, Surrogate, SurrogateFit, best_of, exact
 from dpem.models.mixture_regression import newton
 from dpem.models.mixture_regression.cells import CellFit, Cells, edges, fit_cells
 from dpem.models.mixture_regression.components import Components, Frame
-from dpem.models.mixture_regression.likelihood import LeastSquares, maximum_likelihood
 from dpem.models.mixture_regression.queries import (
     FAR_WEIGHT,
     USUALLY_FAR,
     ColumnSizes,
     ColumnSquares,
-    ComponentScores,
     LeadAndMissed,
     RegressionMoments,
     ResidualCells,
     UnevenSpread,
 )
+from dpem.models.mixture_regression.rows import first_rows
 from dpem.privacy import Curator
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
-from dpem.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,30 @@ class Tuning:
     sizes, moments, regression, directions, cells, check : float
         Parts of ρ: scales of the columns, second moments, scores of one regression, directions in which residuals
         spread unevenly, counts in cells, the fit check. The scores get the rest.
-    scores : int
-        Score queries.
+    scores, newton : int
+        Score queries with EM on surrogate rows, and with Newton steps after them.
     growth : float
         How many times a score query's price exceeds the one before it.
-    cautions : tuple of three floats
-        How near to EM's own step those of the first, the middle and the last score query are; between them it changes
-        evenly. With ``scores`` and ``growth`` set on the tuning half of ``studies.mixture_regression public``.
-    reach, cut : float
-        Scores are clipped at reach·√(d + 1), squared residuals at cut², both in a component's own spreads.
+    rows : int
+        Surrogate rows.
+    cell_kappa, score_kappa : pairs of floats
+        Ranges of κ, the weight of the base rows, for the counts and for the scores.
+    effective : float
+        Surrogate rows are drawn again when less than this share of them carries the weights.
+    levels : tuple of float
+        Quantiles of the scores' norms at which they may be clipped.
+    floor : float
+        The least residual spread, in spreads of the response.
+    surrogate : float
+        The error that EM on surrogate rows leaves beside that of the noise, in whitened parameters.
+    near : float
+        The most, in mean log-likelihood, by which surrogate rows may be better described before the Newton steps.
+    restarts : int
+        Random starts of EM on the surrogate rows after each answer. These and all from ``scores`` on were set on the
+        tuning half of ``studies.mixture_regression public`` and on ``targets``.
+    widening : float
+        By how much standard errors due to privacy exceed their linear form: the expected scores are those of normal
+        columns (``coverage`` with seeds 800 to 811).
     starts : int
         Starts without privacy, beside those of the counts.
     constant : float
@@ -71,11 +87,19 @@ class Tuning:
     directions: float = 0.12
     cells: float = 0.12
     check: float = 0.08
-    scores: int = 10
-    growth: float = 1.3
-    cautions: tuple[float, float, float] = (0.5, 0.5, 0.2)
-    reach: float = 1.2
-    cut: float = 3.0
+    scores: int = 6
+    newton: int = 2
+    growth: float = 1.2
+    rows: int = 4000
+    cell_kappa: tuple[float, float] = (1.0, 1e4)
+    score_kappa: tuple[float, float] = (10.0, 160.0)
+    effective: float = 0.15
+    levels: tuple[float, ...] = (0.9,)
+    floor: float = 0.02
+    surrogate: float = 0.02
+    near: float = 0.015
+    restarts: int = 2
+    widening: float = 1.5
     starts: int = 6
     constant: float = 1.1
     narrow: float = 0.02
@@ -86,19 +110,12 @@ class Tuning:
 TUNING = Tuning()
 
 
-#: What a clip is where nothing is noisy: nothing is clipped, and nothing overflows.
+#: The radius of moments where nothing is noisy: nothing is clipped, and nothing overflows.
 WIDE = 1e6
 #: Missed rows are reported from so many standard deviations of the noise beyond the usual share.
 MISSED_NEEDED = 2.0
 #: Cells along each direction and of the residual, by the number of directions. Few: every cell has the same noise.
 CELLS = {1: (6, 12), 2: (4, 10), 3: (3, 10)}
-
-
-def score_query(schema: Schema, frame: Frame, theta: Components, rho: float) -> ComponentScores:
-    """The scores at these components; nothing is clipped where nothing is noisy."""
-    if math.isinf(rho):
-        return ComponentScores(schema, frame, theta, WIDE, 1e3)
-    return ComponentScores(schema, frame, theta, TUNING.reach * math.sqrt(theta.shape[1]), TUNING.cut)
 
 
 #: The state before the first release.
@@ -114,8 +131,8 @@ class RegressionState(State):
     ``frame`` are the coordinates, ``observed`` the shares of values that are not missing (the response last);
     ``regression`` and ``spread`` the one best regression and its residual spread; ``axes`` the directions in which
     residuals spread unevenly; ``starts`` components of any slopes and parallel ones, the better supported first;
-    ``path`` and ``needed`` the misfit of 1, 2, … components and by how much one more must lower it; ``estimate`` the
-    components and their errors.
+    ``path`` and ``needed`` the misfit of 1, 2, … components and by how much one more must lower it; ``fit`` the
+    components on surrogate rows; ``before`` and ``estimate`` the components before and after the Newton steps.
     """
 
     frame: Frame = NO_FRAME
@@ -126,6 +143,8 @@ class RegressionState(State):
     starts: tuple[Components, ...] = ()
     path: FloatArray = field(default_factory=lambda: NOTHING)
     needed: float = 0.0
+    fit: SurrogateFit[Components] = None  # type: ignore[assignment]  # set where the cells are counted
+    before: newton.Estimate = NO_ESTIMATE
     estimate: newton.Estimate = NO_ESTIMATE
 
 
@@ -227,15 +246,13 @@ class RefineRegression(Step):
         return "scores of one regression"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        frame, rho = state.frame, self.rho / self.passes
-        free = newton.free_directions(1, model.free(frame))
-        now = newton.Estimate.of_start(
-            Components(state.observed[-1:], state.regression[None, :], np.array([state.spread]))
-        )
+        family, rho = model.family(state.frame, 1), self.rho / self.passes
+        present, (coefficient, spread) = float(state.observed[-1]), newton.START_ERROR
+        theta = Components(np.ones(1), state.regression[None, :], np.array([state.spread]))
+        errors = [coefficient] * (family.count - 1) + [2**0.5 * spread]
+        now = newton.Estimate(theta, np.diag(np.square(errors)))
         for _ in range(self.passes):
-            query = score_query(model.schema, frame, now.theta, rho)
-            expected = newton.ExpectedScores.of(query, free)
-            now = newton.improved(now, expected, curator.measure(query, rho), curator.noise_scale(query, rho), 0.2)
+            now = newton.asked(curator, model.schema, family, now, rho, present)
         return replace(state, regression=now.theta.coefficients[0], spread=float(now.theta.spreads[0]))
 
 
@@ -292,73 +309,101 @@ class CountCells(Step):
         needed = (q + 3) * math.log(max(curator.n_rows, 2))
         ordered = (free, parallel) if free.misfit + needed < parallel.misfit else (parallel, free)
         starts = tuple(self._components(model, state, fit, axes) for fit in ordered)
-        return replace(
-            state,
-            starts=starts,
-            estimate=newton.Estimate.of_start(starts[0]),
-            path=np.array([fit.misfit for fit in fits]),
-            needed=needed,
-        )
+        path, family = np.array([fit.misfit for fit in fits]), model.family(state.frame)
+        if math.isfinite(self.rho):
+            one = (state.regression, state.spread)
+            rows = first_rows(family, starts, one, cells, TUNING.rows, generator(5))
+            counts = Block(*TUNING.cell_kappa, 60, (Answer(query, cells.mass.ravel(), noise),))
+            surrogate = Surrogate.of(*rows, [counts, Block(*TUNING.score_kappa)])
+        else:  # EM reads the table
+            surrogate = Surrogate.of(np.zeros((1, model.schema.width + 1)), np.ones(1))
+        fit: SurrogateFit[Components] = SurrogateFit(family, surrogate, ())
+        fit = replace(fit, solutions=converged(fit, starts[0], 0))
+        return replace(state, starts=starts, fit=fit, path=path, needed=needed)
 
     def _components(self, model: Any, state: RegressionState, fit: CellFit, axes: FloatArray) -> Components:
         coefficients = np.tile(state.regression, (self.n_components, 1))
         coefficients[:, 0] += state.spread * fit.intercepts
         coefficients[:, 1:] += state.spread * fit.slopes @ axes.T
         weights = np.maximum(fit.weights, 0.03)
-        masses = state.observed[-1] * weights / weights.sum()
-        return Components(masses, model.allowed(state.frame, coefficients), state.spread * fit.spreads)
+        return Components(weights / weights.sum(), model.allowed(state.frame, coefficients), state.spread * fit.spreads)
+
+
+def converged(fit: SurrogateFit[Components], start: Components, seed: int) -> Sequence[Converged[Components]]:
+    """EM on the surrogate rows from there, and from random starts, which have to gain more than noise alone would."""
+    margin, rng = 0.5 * fit.family.count * fit.noise**2, generator(seed)
+    options: dict[str, Any] = {"kept": 1, "short": 15, "most": 200, "tolerance": 1e-6}
+    return fit.surrogate.fit(
+        fit.family, [start], restarts=TUNING.restarts if fit.noises else 0, rng=rng, margin=margin, **options
+    )
 
 
 @dataclass(frozen=True)
-class ImproveComponents(Step):
-    """A regularised Newton step on the scores of the components; without privacy EM from several starts.
-
-    ``caution`` is between Newton's step, 0, and EM's, 1. The ``last`` step states errors and stability; without privacy
-    it does all the work.
+class NewtonStep(Step):
+    """A Newton step on the score of the components. Where rows follow these it is nearer to the likeliest ones than EM
+    on surrogate rows; where they do not, it may be worse. So after the ``last`` step the components of the surrogate
+    rows are taken if these rows are clearly better described by them.
     """
 
-    caution: float = 0.2
+    first: bool = True
     last: bool = True
 
     def describe(self) -> str:
         return "scores of the components, for a Newton step"
 
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
-        now, frame = state.estimate, state.frame
-        if math.isinf(self.rho) and not self.last:
-            return state
-        coefficients = model.free(frame)
-        free = newton.free_directions(len(now.theta.masses), coefficients)
-        if math.isfinite(self.rho):
-            query = score_query(model.schema, frame, now.theta, self.rho)
-            expected, noise = newton.ExpectedScores.of(query, free), curator.noise_scale(query, self.rho)
-            now = newton.improved(now, expected, curator.measure(query, self.rho), noise, self.caution)
-        else:
-            step = LeastSquares(coefficients, model.allowed(frame, np.zeros(len(coefficients))))
-            best = maximum_likelihood(curator, model.schema, frame, state.starts, step, TUNING.starts)
-            now = replace(now, theta=best, error=np.zeros_like(now.error))
+        fit = state.fit
+        if self.first:
+            W = newton.ExpectedScores.at(model.schema, fit.family, fit.theta).query.whitener
+            before = newton.Estimate(fit.theta, (fit.noise**2 + TUNING.surrogate**2) * W @ W.T)
+            state = replace(state, before=before, estimate=before)
+        now = newton.asked(curator, model.schema, fit.family, state.estimate, self.rho, model.share_present(state))
         if not self.last:
             return replace(state, estimate=now)
-        expected = newton.ExpectedScores.of(score_query(model.schema, frame, now.theta, self.rho), free)
-        theta = model.parameters(state, now, expected.sampling_error(curator.effective_rows))
-        return replace(state, theta=theta, estimate=now)
+        expect = fit.family.expectation(fit.surrogate.x, fit.surrogate.weights)
+        worse = expect(now.theta)[-1] < expect(state.before.theta)[-1] - TUNING.near
+        state = replace(state, estimate=state.before if worse else now)
+        return replace(state, theta=model.published(state, curator.effective_rows))
+
+
+@dataclass(frozen=True)
+class ExactEM(Step):
+    """Without privacy: EM on the table, from the starts of the counts and from others, until it converges."""
+
+    def describe(self) -> str:
+        return f"EM from {TUNING.starts + 2} starts until it converges"
+
+    def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
+        family, rng = replace(state.fit.family, floor=1e-6), generator(0)
+        starts = [*(family.near(state.starts[0], rng) for _ in range(TUNING.starts)), *state.starts]
+        found = best_of(family, starts, exact(curator, model.schema, family), tolerance=1e-13, most=3000)
+        error = np.zeros((family.count, family.count))
+        state = replace(state, estimate=newton.Estimate(found[0].theta, error))
+        return replace(state, theta=model.published(state, curator.effective_rows))
 
 
 @dataclass(frozen=True)
 class RegressionCheck(Check):
-    """Ask for the mean lead over one regression and for the share of rows that the components miss.
+    """Ask for the mean leads over two single regressions, of which the least convincing is the verdict, and for the
+    share of rows that the components miss.
 
     The lead of a row is clamped, so a few rows far from every component hardly lower it, and yet they may cost more
     log-likelihood than all others gain.
     """
 
     def run(self, curator: Curator, model: Any, state: Any) -> Any:
-        query = LeadAndMissed(model.schema_of(state), model, state.theta, model.simpler(state.theta), self.most)
+        theta = state.theta
+        query = LeadAndMissed(
+            model.schema_of(state), model, theta, model.simpler(theta), self.most, model.pooled(theta)
+        )
         noise = curator.noise_scale(query, self.rho)
-        lead, square, counted = (float(part) for part in curator.measure(query, self.rho))
-        spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
-        error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
+        *leads, counted = (float(part) for part in curator.measure(query, self.rho))
+        checks = []
+        for lead, square in zip(leads[::2], leads[1::2], strict=True):
+            spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
+            error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
+            checks.append(judged(lead, max(error, 1e-12), self.against, self.advice))
         share = min(counted / FAR_WEIGHT, 1.0)
         missed = share if share > max(USUALLY_FAR + MISSED_NEEDED * noise / FAR_WEIGHT, 2 * USUALLY_FAR) else 0.0
-        check = judged(lead, error, self.against, self.advice)
-        return replace(state, check=check, theta=replace(state.theta, missed=missed))
+        worst = min(checks, key=lambda own: own.lead / own.standard_error)
+        return replace(state, check=worst, theta=replace(theta, missed=missed))
