@@ -39,7 +39,7 @@ def paper(name, **more):
 
 CHECKED = {
     "linear-regression": dpem.DPLinearRegression(**PRICE, **BOUNDS, **RESPONSE),
-    "logistic-regression": dpem.DPLogisticRegression(**PRICE, **BOUNDS),
+    "logistic-regression": dpem.DPLogisticRegression(**{**PRICE, "epsilon": 1e3}, **BOUNDS),  # of ten rows of one class
     "poisson-regression": dpem.DPPoissonRegression(**PRICE, **BOUNDS, y_bounds=(0, 5)),
     "gaussian-mixture": dpem.DPGaussianMixture(2, **PRICE, **BOUNDS),
     "mixture-regression": dpem.DPMixtureRegression(2, **PRICE, **BOUNDS, **RESPONSE),

@@ -287,11 +287,13 @@ def wide(n=4000, d=60, seed=0):
 
 def test_columns_are_chosen_whatever_their_scale():
     X, y, bounds = wide()
-    model = fitted(X, y, bounds=bounds, y_bounds=(-20, 20), sparsity=3)
-    assert model.support_.tolist() == [5, 25, 45]
+    models = [fitted(X, y, bounds=bounds, y_bounds=(-20, 20), sparsity=3, random_state=seed) for seed in range(5)]
+    model = models[0]
+    assert all(each.support_.tolist() == [5, 25, 45] for each in models)
     assert np.count_nonzero(model.coef_) == 3
     assert model.score(X, y) > 0.6
-    assert model.score(X, y) == pytest.approx(model.r_squared_, abs=0.1)
+    # what is released of R² has a standard deviation of .035, and is .05 too high
+    assert model.score(X, y) == pytest.approx(np.mean([each.r_squared_ for each in models]), abs=0.1)
     assert list(model.summary().index) == ["intercept", "x5", "x25", "x45", "sigma"]
     assert not model.plan_.price.gaussian
     assert model.plan_.prediction.failure < 0.05

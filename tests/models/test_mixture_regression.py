@@ -313,7 +313,9 @@ def test_repeated_responses_are_a_point_mass():
 
 
 def test_a_column_of_rare_values_does_not_get_a_huge_coefficient():
-    """Three rows of 4,000 would decide the coefficient, and no release sees them. (It was 200 to 2,000.)"""
+    """Three rows of 4,000 would decide the coefficient, and no release sees them: it was 200 to 2,000, and is 15 in the
+    median, above 60 in an eighth of the fits.
+    """
     rng = np.random.default_rng(1)
     rare = (np.arange(4000) % 1400 == 7).astype(float)
     steep = rng.uniform(size=4000) < 0.4
@@ -321,11 +323,11 @@ def test_a_column_of_rare_values_does_not_get_a_huge_coefficient():
     y = np.where(steep, 2, -2) * x + 0.5 * rng.standard_normal(4000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = DPMixtureRegression(**GIVEN, bounds=([-5, 0], [5, 1]), random_state=0).fit(
-            np.column_stack([x, rare]), y
-        )
-    assert np.allclose(np.sort(model.coef_[:, 0]), [-2, 2], atol=0.2)
-    assert np.abs(model.coef_[:, 1]).max() < 60
+        given = {**GIVEN, "bounds": ([-5, 0], [5, 1])}
+        rows = np.column_stack([x, rare])
+        found = np.array([DPMixtureRegression(**given, random_state=seed).fit(rows, y).coef_ for seed in range(9)])
+    assert np.allclose(np.sort(found[:, :, 0], axis=1), [-2, 2], atol=0.2)
+    assert np.median(np.abs(found[:, :, 1]).max(axis=1)) < 60
 
 
 @pytest.mark.parametrize(("limit", "wide"), [(8, False), (2000, True)])
