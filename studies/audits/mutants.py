@@ -26,26 +26,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+CURATOR = ("privacy/test_curator", "privacy/test_curator_batches")
 #: The modules that decide what a release costs and what a row contributes, and their tests, the nearest first.
 TESTS: dict[str, tuple[str, ...]] = {
     "query": ("queries/test_in_memory", "queries/test_scales", "privacy/test_curator", "privacy/test_rows_per_person"),
-    "privacy/accounting": (
-        *("privacy/test_accounting", "privacy/test_budget", "privacy/test_curator", "privacy/test_curator_batches"),
-    ),
-    "privacy/curator": (
-        "privacy/test_curator",
-        "privacy/test_curator_batches",
-        "privacy/test_rows_per_person",
-        "privacy/test_selection",
-    ),
+    "privacy/accounting": ("privacy/test_accounting", "privacy/test_budget", *CURATOR),
+    "privacy/curator": (*CURATOR, "privacy/test_rows_per_person", "privacy/test_selection"),
     "privacy/mechanisms": ("privacy/test_mechanisms", "privacy/test_selection", "privacy/test_curator"),
     "privacy/noise": ("privacy/test_mechanisms", "privacy/test_gumbel", "privacy/test_curator"),
     "privacy/gumbel": ("privacy/test_gumbel", "privacy/test_mechanisms", "privacy/test_selection"),
     "privacy/guarantee": (
-        "privacy/test_guarantee",
-        "privacy/test_accounting",
-        "privacy/test_rows_per_person",
-        "privacy/test_budget",
+        *("privacy/test_guarantee", "privacy/test_accounting", "privacy/test_rows_per_person", "privacy/test_budget"),
     ),
     "privacy/budget": ("privacy/test_budget", "privacy/test_ledger"),
     "queries/narrow": ("queries/test_scales", "queries/test_in_memory", "queries/test_mixture_queries"),
