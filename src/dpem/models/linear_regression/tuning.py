@@ -107,7 +107,7 @@ class Tuning:
 
     # --- prices -----------------------------------------------------------------------------------------------------
     #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
-    columns: tuple[float, float] = (0.03, 0.08)
+    columns: tuple[float, float] = (0.05, 0.08)
     moments: tuple[float, float] = (0.04, 0.20)
     information: float = 0.25
     #: Share of the histogram of leverage, as a part of the information's; those of the histogram of residuals, of
