@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 
-class _Allowed(threading.local):
+class _ThreadLimit(threading.local):
     threads: int | None = None
 
 
-_allowed = _Allowed()
+_allowed = _ThreadLimit()
 _pool: ThreadPoolExecutor | None = None
 _opening = threading.Lock()
 _contexts = 0
@@ -33,7 +33,7 @@ _limit: Any = None
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
-def available() -> int:
+def thread_count() -> int:
     """The number of threads for a sum: the cores of this process, or ``OMP_NUM_THREADS`` if that is less."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
@@ -55,7 +55,7 @@ def keep_memory() -> None:
 
 
 @contextmanager
-def at_most(threads: int) -> Iterator[None]:
+def thread_limit(threads: int) -> Iterator[None]:
     """Limit the number of threads for sums of this thread; 1 is the calling thread alone."""
     before, _allowed.threads = _allowed.threads, threads
     try:
@@ -64,16 +64,16 @@ def at_most(threads: int) -> Iterator[None]:
         _allowed.threads = before
 
 
-def side_by_side(work: Callable[[int], None], tasks: int) -> None:
+def run_in_parallel(work: Callable[[int], None], tasks: int) -> None:
     """``work(0)``, …, ``work(tasks − 1)``, in any order and several at a time, without NumPy's floating-point warnings.
 
     >>> found = [0] * 5
-    >>> side_by_side(lambda task: found.__setitem__(task, task * task), 5)
+    >>> run_in_parallel(lambda task: found.__setitem__(task, task * task), 5)
     >>> found
     [0, 1, 4, 9, 16]
     """
     keep_memory()
-    threads = min(tasks, _allowed.threads or available())
+    threads = min(tasks, _allowed.threads or thread_count())
     tickets = itertools.count()  # taking the next one is a single step of the interpreter
 
     def run() -> None:
@@ -125,15 +125,15 @@ def _threads() -> ThreadPoolExecutor:
     global _pool
     with _opening:
         if _pool is None:
-            _pool = ThreadPoolExecutor(max(1, available() - 1), thread_name_prefix="dpem")
+            _pool = ThreadPoolExecutor(max(1, thread_count() - 1), thread_name_prefix="dpem")
         return _pool
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     """A forked process has none of its parent's threads."""
     global _pool, _opening, _contexts, _limit
     _pool, _opening, _contexts, _limit = None, threading.Lock(), 0, None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_reset_after_fork)

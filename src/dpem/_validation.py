@@ -55,10 +55,10 @@ class ArgumentError(ValueError):
         return type(self), self._parts
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """A value for a message: a number or a short text itself, otherwise its type, since it may contain rows.
 
-    >>> shown(-1), shown([73.5, 80.1]), shown("x" * 99), shown(10**5000)
+    >>> describe(-1), describe([73.5, 80.1]), describe("x" * 99), describe(10**5000)
     ('-1', 'a list', 'a str', 'a int')
     """
     plain = value is None or isinstance(value, str | Real)
@@ -82,21 +82,21 @@ def privacy_parameters(epsilon: object, delta: object) -> tuple[float, float]:
     if not is_number(epsilon) or not (0 < epsilon <= LARGEST or epsilon == math.inf):
         raise ArgumentError(
             "epsilon",
-            f"must be a positive number up to {LARGEST:g}, or inf for the non-private reference, got {shown(epsilon)}.",
+            f"must be a positive number up to {LARGEST:g}, or inf for a fit without privacy, got {describe(epsilon)}.",
         )
     if not is_number(delta) or not 0 < delta < 1:
-        raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {shown(delta)}.")
+        raise ArgumentError("delta", f"must lie strictly between 0 and 1, got {describe(delta)}.")
     if delta < SMALLEST_DELTA:
-        raise ArgumentError("delta", f"must be at least {SMALLEST_DELTA:g}, got {shown(delta)}.")
+        raise ArgumentError("delta", f"must be at least {SMALLEST_DELTA:g}, got {describe(delta)}.")
     return float(epsilon), float(delta)
 
 
 def positive(name: str, value: object) -> float:
     if not is_number(value) or not 0 < value < math.inf:
-        raise ArgumentError(name, f"must be a positive finite number, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a positive finite number, got {describe(value)}.")
     if not SMALLEST <= value <= LARGEST:
         raise ArgumentError(
-            name, f"must lie between {SMALLEST:g} and {LARGEST:g}, got {shown(value)}: change the unit."
+            name, f"must lie between {SMALLEST:g} and {LARGEST:g}, got {describe(value)}: change the unit."
         )
     return float(value)
 
@@ -117,19 +117,19 @@ def optional_positive(name: str, value: object) -> float | None:
 def is_fraction(name: str, value: object) -> float:
     """A number strictly between 0 and 1."""
     if not is_number(value) or not 0 < value < 1:
-        raise ArgumentError(name, f"must lie strictly between 0 and 1, got {shown(value)}.")
+        raise ArgumentError(name, f"must lie strictly between 0 and 1, got {describe(value)}.")
     return float(value)
 
 
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise ArgumentError(name, f"must be True or False, got {shown(value)}.")
+        raise ArgumentError(name, f"must be True or False, got {describe(value)}.")
     return value
 
 
 def count(name: str, value: object) -> int:
     if not _is_count(value):
-        raise ArgumentError(name, f"must be a positive whole number, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a positive whole number, got {describe(value)}.")
     return int(value)
 
 
@@ -138,14 +138,14 @@ def count_or_auto(name: str, value: object) -> int:
     if isinstance(value, str) and value == "auto":
         return 0
     if not _is_count(value):
-        raise ArgumentError(name, f'must be a positive whole number or "auto", got {shown(value)}.')
+        raise ArgumentError(name, f'must be a positive whole number or "auto", got {describe(value)}.')
     return int(value)
 
 
 def rows_per_person(value: object, n: int | None = None) -> int:
     """The largest number of rows of one person, at most n."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
-        raise ArgumentError("rows_per_person", f"must be a whole number of at least 1, got {shown(value)}.")
+        raise ArgumentError("rows_per_person", f"must be a whole number of at least 1, got {describe(value)}.")
     rows = int(value)
     if n is not None and rows > n:
         raise ArgumentError("rows_per_person", f"must be at most the number of rows ({n}), got {rows}.")
@@ -154,13 +154,13 @@ def rows_per_person(value: object, n: int | None = None) -> int:
 
 def optional_count(name: str, value: object) -> int | None:
     if value is not None and not _is_count(value):
-        raise ArgumentError(name, f"must be a positive whole number or None, got {shown(value)}.")
+        raise ArgumentError(name, f"must be a positive whole number or None, got {describe(value)}.")
     return None if value is None else int(value)
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise ArgumentError(name, f"must be one of {', '.join(map(repr, allowed))}; got {shown(value)}.")
+        raise ArgumentError(name, f"must be one of {', '.join(map(repr, allowed))}; got {describe(value)}.")
     return value
 
 
@@ -168,13 +168,13 @@ def sparsity(value: object, most: object, d: int) -> tuple[int | None, bool]:
     """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
     if isinstance(value, str):
         if value != "auto":
-            raise ArgumentError("sparsity", f'must be a positive whole number, "auto" or None, got {shown(value)}.')
+            raise ArgumentError("sparsity", f'must be a positive whole number, "auto" or None, got {describe(value)}.')
         if most is None:
             needed = Argument("max_sparsity")
             raise ArgumentError(Argument("sparsity", "auto"), "needs ", needed, ": the most coefficients there may be.")
         if not _is_count(most) or most > d:
             raise ArgumentError(
-                "max_sparsity", f"must be between 1 and the number of columns ({d}), got {shown(most)}."
+                "max_sparsity", f"must be between 1 and the number of columns ({d}), got {describe(most)}."
             )
         return int(most), True
     if most is not None:

@@ -24,7 +24,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dpem import __version__, registry
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from dpem.audit.bounds import Finding, Subject, findings
 from dpem.audit.general import subject as model_fit
 from dpem.query import FloatArray
@@ -102,7 +102,7 @@ def perform(task: Task) -> tuple[Task, FloatArray, float]:
     """The task, its scores, and the processor's seconds they took."""
     subject, neighbour, runs = task
     begun = time.process_time()
-    with at_most(1):  # the tables are too small for a second
+    with thread_limit(1):  # the tables are too small for a second
         scores = subject.scores(neighbour, runs)
     return task, scores, time.process_time() - begun
 

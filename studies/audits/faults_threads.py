@@ -41,7 +41,7 @@ def main() -> None:
     libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
     import numpy as np
 
-    from dpem._threads import at_most, side_by_side
+    from dpem._threads import run_in_parallel, thread_limit
     from dpem.paper.engine import clipped_sums as kernels
 
     X = np.lib.stride_tricks.as_strided(np.ones((1, COLUMNS)), (2 * ROWS, COLUMNS), (0, 8))
@@ -52,8 +52,8 @@ def main() -> None:
             rows = X[task * ROWS : (task + 1) * ROWS, :columns]
             kernels.accumulate(rows, weights, 1.0, -1.0, 1.0, None, None, none, 0.0, none, nowhere, none, out[task])
 
-        with at_most(2):
-            side_by_side(add, len(out))
+        with thread_limit(2):
+            run_in_parallel(add, len(out))
 
     out = np.zeros((2, COLUMNS))
     sums(8, np.zeros((2, 8)))

@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.mixture import GaussianMixture as SphericalMixture
 from threadpoolctl import threadpool_limits
 
-from dpem._threads import at_most, available
+from dpem._threads import thread_count, thread_limit
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.queries import Clip
@@ -70,7 +70,7 @@ def _status(path: Path, name: str) -> float:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    with at_most(count), threadpool_limits(limits=count, user_api="blas"):
+    with thread_limit(count), threadpool_limits(limits=count, user_api="blas"):
         yield
 
 
@@ -91,7 +91,7 @@ def growth(repeats: int) -> Iterator[Row]:
     X = whole[:200_000]
     for s in (1, 10, 100, 1000):
         yield against_blas("sparsity", f"s = {s}", X, ArraySource(X), s, repeats)
-    for count in sorted({1, available()}):
+    for count in sorted({1, thread_count()}):
         with threads(count):
             yield against_blas("threads", f"{count} thread(s)", X, ArraySource(X), 10, repeats)
     yield from whole_fit(X, repeats)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpem._threads import available
+from dpem._threads import thread_count
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
@@ -195,7 +195,7 @@ def main() -> None:
     options = parser.parse_args()
     busy = round(os.getloadavg()[0], 1)
     print(
-        f"{available()} threads, {busy:.1f} processes were busy before the run; best of {options.repeats} by the clock "
+        f"{thread_count()} threads, {busy:.1f} processes busy before the run; best of {options.repeats} by the clock "
         "(by processor time)"
     )
     with open(options.out or os.devnull, "w", newline="") as file:
@@ -203,7 +203,8 @@ def main() -> None:
         writer.writerow([*Line._fields, "threads", "busy before"])
         for part in options.only:
             for line in PARTS[part](options.repeats):
-                writer.writerow([*line[:2], f"{line.clock:.3f}", f"{line.processor:.3f}", line.goal, available(), busy])
+                seconds = (f"{line.clock:.3f}", f"{line.processor:.3f}")
+                writer.writerow([*line[:2], *seconds, line.goal, thread_count(), busy])
                 file.flush()
                 shown = f"{line.figure:<72} {line.clock:6.2f} ({line.processor:5.2f})"
                 print(f"{shown}  {line.goal:<8} of {line.floor}", flush=True)

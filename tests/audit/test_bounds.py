@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from dpem.audit import bounds
-from dpem.audit.bounds import at_least, at_most, lower_bound
+from dpem.audit.bounds import lower_bound, lower_confidence_limit, upper_confidence_limit
 from dpem.privacy import largest_price
 from dpem.privacy.accounting import gaussian_delta
 from studies.audits.one_run import one_run_bound, one_run_p_value
@@ -19,17 +19,17 @@ class TestClopperPearson:
     def test_limits_fail_as_rarely_as_they_say(self, n, failure):
         """Exact, by summing over the counts."""
         counts = np.arange(n + 1)
-        low, high = at_least(counts, n, failure), at_most(counts, n, failure)
+        low, high = lower_confidence_limit(counts, n, failure), upper_confidence_limit(counts, n, failure)
         for p in np.linspace(0.0, 1.0, 101):
             law = binom.pmf(counts, n, p)
             assert law[low > p + 1e-12].sum() <= failure + 1e-12
             assert law[high < p - 1e-12].sum() <= failure + 1e-12
 
     def test_limits_are_those_of_the_binomial_s_tails(self):
-        assert binom.sf(29, 100, at_least(30, 100, 0.01)) == pytest.approx(0.01)
-        assert binom.cdf(30, 100, at_most(30, 100, 0.01)) == pytest.approx(0.01)
-        assert at_least(0, 100, 0.01) == 0.0
-        assert at_most(100, 100, 0.01) == 1.0
+        assert binom.sf(29, 100, lower_confidence_limit(30, 100, 0.01)) == pytest.approx(0.01)
+        assert binom.cdf(30, 100, upper_confidence_limit(30, 100, 0.01)) == pytest.approx(0.01)
+        assert lower_confidence_limit(0, 100, 0.01) == 0.0
+        assert upper_confidence_limit(100, 100, 0.01) == 1.0
 
 
 def false_alarms(draw, epsilon, delta, confidence, trials):

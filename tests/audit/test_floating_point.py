@@ -21,7 +21,7 @@ import pytest
 from scipy import sparse, stats
 from together import together
 
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
@@ -39,7 +39,7 @@ FALSE_ALARM = 1e-8
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    with at_most(1):
+    with thread_limit(1):
         yield
 
 

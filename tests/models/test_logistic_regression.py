@@ -194,7 +194,7 @@ def test_columns_of_new_rows_that_differ_are_named():
     X, y = drawn(500, 10)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     model = fitted(frame, y)
-    with pytest.raises(ValueError, match="lacks column 'c' of the fit, and has column 'd' beside"):
+    with pytest.raises(ValueError, match="lacks column 'c' of the fit, and has column 'd', which the fit did not have"):
         model.predict(frame.rename(columns={"c": "d"}))
     with pytest.raises(ValueError, match="another order than the fit; give them as 'a', 'b', 'c'"):
         model.predict(frame[["b", "a", "c"]])

@@ -13,7 +13,7 @@ from scipy import sparse
 from together import together
 from wide_queries import BETA, BRACKET, GMM, QUERIES, RADIUS, SIGMA, SUPPORT, C, T
 
-from dpem._threads import at_most, side_by_side
+from dpem._threads import run_in_parallel, thread_limit
 from dpem.paper.engine import in_memory
 from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
@@ -194,7 +194,7 @@ def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
     X *= 10.0 ** np.linspace(-3, 1, len(X), dtype=dtype)[:, None]  # so that the order of the additions shows
     totals = []
     for threads in (1, 2, 3, 1):
-        with at_most(threads):
+        with thread_limit(threads):
             totals += [query.sum(Chunk(X, y)).tobytes() for _ in range(3)]
     assert len(set(totals)) == 1
     backwards = query.sum(Chunk(X[::-1].copy(), None if y is None else y[::-1].copy()))
@@ -251,7 +251,7 @@ def test_several_threads_may_sum_at_once():
     query, totals = QUERIES["mr gradient"][0], []
 
     def ask():
-        with at_most(3):
+        with thread_limit(3):
             totals.extend(query.sum(Chunk(X, y)).tobytes() for _ in range(5))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
@@ -296,19 +296,19 @@ def test_an_error_in_a_thread_is_an_error_of_the_sum():
             raise MemoryError("no room")
 
     for threads in (1, 3):
-        with at_most(threads), pytest.raises(MemoryError):
-            side_by_side(work, 20)
+        with thread_limit(threads), pytest.raises(MemoryError):
+            run_in_parallel(work, 20)
 
 
 def test_a_forked_process_has_threads_of_its_own():
-    with at_most(2):
-        side_by_side(lambda task: None, 4)
+    with thread_limit(2):
+        run_in_parallel(lambda task: None, 4)
         with multiprocessing.get_context("fork").Pool(1) as pool:
             assert pool.apply_async(_forked).get(timeout=1800) == 10
 
 
 def _forked():
     found = []
-    with at_most(2):
-        side_by_side(found.append, 5)
+    with thread_limit(2):
+        run_in_parallel(found.append, 5)
     return sum(found)

@@ -66,7 +66,9 @@ def test_pandas_names_are_kept_and_compared(estimator, data):
     assert not hasattr(plain, "feature_names_in_")
     np.testing.assert_allclose(named.coef_, plain.coef_, rtol=1e-12)  # a frame is stored by columns: sums round anew
     np.testing.assert_allclose(named.predict(frame), plain.predict(X), rtol=1e-12)
-    with pytest.raises(ValueError, match="X lacks column 'a' of the fit, and has column 'z' beside"):
+    with pytest.raises(
+        ValueError, match="X lacks column 'a' of the fit, and has column 'z', which the fit did not have"
+    ):
         named.predict(frame.rename(columns={"a": "z"}))
 
 

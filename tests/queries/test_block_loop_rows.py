@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 from threadpoolctl import threadpool_info
 
-from dpem._threads import at_most, single_blas
+from dpem._threads import single_blas, thread_limit
 from dpem.fitting.surrogate import ScoreQuery
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
@@ -69,7 +69,7 @@ def test_the_sum_does_not_depend_on_the_number_of_threads(monkeypatch):
     X, query = rows(), query_of("full")
     totals = []
     for threads in (1, 2, 4):
-        with at_most(threads):
+        with thread_limit(threads):
             totals.append(query.sum(Chunk(X, None)).tobytes())
     assert len(set(totals)) == 1
 

@@ -15,7 +15,7 @@ import pytest
 from dask.callbacks import Callback
 
 from dpem import Budget, DPLinearRegression
-from dpem._threads import at_most, side_by_side
+from dpem._threads import run_in_parallel, thread_limit
 from dpem.fitting.scaler import ColumnMoments
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
@@ -35,7 +35,7 @@ N = 3_001
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    with at_most(1):
+    with thread_limit(1):
         yield
 
 
@@ -237,9 +237,9 @@ def test_a_fit_needs_only_its_own_columns_of_a_parquet_file(filesystem, tmp_path
         warnings.simplefilter("ignore")
         model.fit(X[["a", "c", "who"]], X["f"])
         query = SymmetricMixture(0.5).on_support(np.array([0.3, 0, 0.3, 0]), np.array([0, 2]), 1.0)
-        source = DaskSource(X[names], person="who").scaled(np.zeros(4), np.ones(4)).limited("who", 1)
+        source = DaskSource(X[names], person="who").scaled(np.zeros(4), np.ones(4)).limit_rows_per_person("who", 1)
         first, second = source.split(2)
-        later = DaskSource(X[["who", *names[:4]]]).limited("who", 1)  # whose row it is was a feature
+        later = DaskSource(X[["who", *names[:4]]]).limit_rows_per_person("who", 1)  # whose row it is was a feature
         kept = ArraySource(table[["a", "b", "c", "d"]].to_numpy()[::2])
         agree(later.total(query), kept.total(query))
         agree(first.total(query) + second.total(query), kept.total(query))
@@ -375,7 +375,7 @@ def test_a_block_takes_one_thread():
 
         def sum(self, chunk):
             used = set()
-            side_by_side(lambda task: used.add(threading.get_ident()), 64)
+            run_in_parallel(lambda task: used.add(threading.get_ident()), 64)
             return np.array([float(used == {threading.get_ident()})])
 
     with dask.config.set(scheduler="threads", num_workers=2):

@@ -22,7 +22,7 @@ from distributed import Client, LocalCluster
 from test_dask import BETA, PlainSum, agree, queries, table
 
 from dpem import Budget
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
@@ -39,7 +39,7 @@ PATIENCE = 600
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    with at_most(1):
+    with thread_limit(1):
         yield
 
 

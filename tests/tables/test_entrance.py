@@ -14,7 +14,7 @@ from scipy import sparse
 import dpem
 from dpem import DPGaussianMixture, DPLinearRegression, load_model, save_model, write_report
 from dpem.tables.bounds import column_bounds
-from dpem.tables.entries import checked_levels, converted
+from dpem.tables.entries import checked_levels, convert
 from dpem.tables.frame import column_of
 from dpem.tables.inputs import response_of
 from dpem.tables.validation import numeric_array
@@ -186,21 +186,21 @@ def test_texts_of_every_storage_are_texts(kind):
     plain = pa.array(["1", " 2.5", "x", None])
     column = plain.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else plain.cast(kind)
     for stored in (column, pa.chunked_array([column, column[:1]])):
-        found = converted(stored, None, np.dtype(float))
+        found = convert(stored, None, np.dtype(float))
         np.testing.assert_array_equal(found[:4], [1, 2.5, np.nan, np.nan])
         levels = checked_levels({"home": ["x", "1", dpem.OTHER]})["home"]
-        np.testing.assert_array_equal(converted(stored, levels, np.dtype(float))[:4], [1, np.inf, 0, np.nan])
+        np.testing.assert_array_equal(convert(stored, levels, np.dtype(float))[:4], [1, np.inf, 0, np.nan])
 
 
 @pytest.mark.parametrize("kind", [pa.decimal128(10, 2), pa.decimal256(40, 20)], ids=str)
 def test_decimals_are_the_nearest_numbers(kind):
     """Arrow's own conversion makes 0.30000000000000004 of 0.3, which is no level."""
     entries = [Decimal(each) for each in ("0.3", "0.7", "56834724.12", "-0.1")]
-    found = converted(pa.array(entries, kind), None, np.dtype(float))
+    found = convert(pa.array(entries, kind), None, np.dtype(float))
     assert found.tolist() == list(map(float, entries))
     frame = pa.table({"dose": pa.array([Decimal("0.3"), None], kind)})
     levels = {"dose": [0.3, 0.7, dpem.OTHER]}
-    found = converted(frame["dose"], checked_levels(levels)["dose"], np.dtype(float))
+    found = convert(frame["dose"], checked_levels(levels)["dose"], np.dtype(float))
     np.testing.assert_array_equal(found, [0.3, np.nan])
 
 
@@ -209,7 +209,7 @@ def test_a_missing_entry_is_no_other_level(missing):
     """pandas makes a column complex for one complex entry: a missing entry stays missing."""
     levels = checked_levels({"home": [1, 2, dpem.OTHER]})["home"]
     for column in (pd.Series([1, missing, 3j], dtype=object), pd.Series([1, missing, 3j]).infer_objects()):
-        found = converted(column_of(column), levels, np.dtype(float))
+        found = convert(column_of(column), levels, np.dtype(float))
         np.testing.assert_array_equal(found, [1, np.nan, np.inf])
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dpem import Budget, DPLinearRegression, DPStandardScaler, load_model, read_table, save_model
 from dpem.tables.inputs import source_of
-from dpem.tables.persons import Counts, hashed
+from dpem.tables.persons import Counts, hash_people
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # what a fit of so few rows says of itself
 
@@ -122,7 +122,7 @@ def test_what_is_one_person():
     secret = b"1" * 16
     alike = [7, 7.0, np.int8(7), np.float32(7), "7", "7.0", True + 6]
     others = ["07", "seven", 8, None, "", -7, 7.5, "NA"]
-    found = hashed(np.array([*alike, *others], dtype=object), secret)
+    found = hash_people(np.array([*alike, *others], dtype=object), secret)
     assert (found[: len(alike)] == found[0]).all()
     assert not (found[len(alike) :] == found[0]).all(axis=1).any()
     by_type = [
@@ -132,15 +132,15 @@ def test_what_is_one_person():
         pa.array(["7", None]).dictionary_encode(),
     ]
     for column in by_type:
-        np.testing.assert_array_equal(hashed(column, secret), hashed(pa.array(["7.0", None]), secret))
-    assert not (hashed(np.array([7]), b"2" * 16) == found[0]).any()
+        np.testing.assert_array_equal(hash_people(column, secret), hash_people(pa.array(["7.0", None]), secret))
+    assert not (hash_people(np.array([7]), b"2" * 16) == found[0]).any()
 
 
 def test_counts_of_many_persons():
     rng = np.random.default_rng(0)
     people = rng.integers(0, 30_000, 100_000)
     counts = Counts()
-    before = np.concatenate([counts.add(hashed(part, b"3" * 16)) for part in np.array_split(people, 9)])
+    before = np.concatenate([counts.add(hash_people(part, b"3" * 16)) for part in np.array_split(people, 9)])
     np.testing.assert_array_equal(before, pd.Series(people).groupby(people).cumcount())
 
 
@@ -184,7 +184,7 @@ def test_a_file_must_be_opened_for_the_same_person(tmp_path):
 
 
 def test_a_text_that_is_no_unicode_identifies_a_person_as_any_other():
-    people = hashed(np.array(["a\udc80", "a", "a\udc80"], dtype=object), b"0" * 16)
+    people = hash_people(np.array(["a\udc80", "a", "a\udc80"], dtype=object), b"0" * 16)
     assert (people[0] == people[2]).all()
     assert (people[0] != people[1]).any()
 
@@ -201,12 +201,12 @@ def test_whatever_a_person_is_called_others_are_counted_the_same(odd):
     usual, changed = (np.array([7, None, "x", 7], dtype=object) for _ in range(2))
     changed[1] = odd
     secret = b"0" * 16
-    np.testing.assert_array_equal(hashed(changed, secret)[[0, 2, 3]], hashed(usual, secret)[[0, 2, 3]])
+    np.testing.assert_array_equal(hash_people(changed, secret)[[0, 2, 3]], hash_people(usual, secret)[[0, 2, 3]])
 
 
 def test_a_person_whose_name_is_not_valid_utf8():
     """A Parquet file may hold one: Arrow does not look."""
     names = pa.array([b"7", b"\xff", b"7.0", "å".encode()]).view(pa.string())
-    found = hashed(names, b"0" * 16)
+    found = hash_people(names, b"0" * 16)
     assert len(np.unique(found, axis=0)) == 3
     np.testing.assert_array_equal(found[0], found[2])

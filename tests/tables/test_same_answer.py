@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.paper.queries import Clip
 from dpem.query import BLOCK, Chunk
@@ -46,7 +46,7 @@ QUERIES = {
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    with at_most(1):
+    with thread_limit(1):
         yield
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from dpem._threads import at_most as threads_at_most
+from dpem._threads import thread_limit
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 
@@ -51,7 +51,7 @@ class LowerBound:
     runs: int
 
 
-def at_least(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
+def lower_confidence_limit(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
     """Clopper and Pearson's lower limit of a probability: below it with probability at least 1 − failure.
 
     *Lemma.* *Proof.* The limit L(c) is the p at which c or more successes have probability ``failure``, and it grows
@@ -61,9 +61,9 @@ def at_least(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]
     return np.where(c > 0, beta.ppf(failure, np.maximum(c, 1e-9), runs - c + 1), 0.0)
 
 
-def at_most(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
+def upper_confidence_limit(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
     """The upper limit: that of the successes is one minus the lower limit of the failures."""
-    return 1.0 - at_least(runs - np.asarray(count, dtype=float), runs, failure)
+    return 1.0 - lower_confidence_limit(runs - np.asarray(count, dtype=float), runs, failure)
 
 
 def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
@@ -102,8 +102,8 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
             thresholds, [shares(scores, thresholds) for scores in choosing], list(map(len, judging)), delta, failure
         )
         likelier, other = judging if event.likelier_on_first else judging[::-1]
-        p = float(at_least(event.count(likelier), len(likelier), failure))
-        q = float(at_most(event.count(other), len(other), failure))
+        p = float(lower_confidence_limit(event.count(likelier), len(likelier), failure))
+        q = float(upper_confidence_limit(event.count(other), len(other), failure))
         bounds.append(LowerBound(float(_epsilon(p, q, delta)), event, sum(map(len, tables))))
     return max(bounds, key=lambda bound: bound.epsilon)
 
@@ -122,8 +122,8 @@ def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], de
         inside = [share if above else 1 - share for share in shares]
         for on_first in (True, False):
             i, j = (0, 1) if on_first else (1, 0)
-            p = at_least(inside[i] * sizes[i], sizes[i], failure)
-            q = at_most(inside[j] * sizes[j], sizes[j], failure)
+            p = lower_confidence_limit(inside[i] * sizes[i], sizes[i], failure)
+            q = upper_confidence_limit(inside[j] * sizes[j], sizes[j], failure)
             bounds = _epsilon(p, q, delta)
             place = int(np.argmax(bounds))
             if bounds[place] > best:
@@ -219,7 +219,7 @@ def audit(subject: Subject, runs: int, *, tick: Callable[[int], object] = lambda
     for neighbour in (False, True):
         parts = []
         for done in range(0, runs // 2, BATCH):
-            with threads_at_most(1):  # the tables are too small for a second thread
+            with thread_limit(1):  # the tables are too small for a second thread
                 parts.append(subject.scores(neighbour, min(BATCH, runs // 2 - done)))
             tick(len(parts[-1]))
         scores.append(np.concatenate(parts))

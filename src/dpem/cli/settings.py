@@ -84,14 +84,14 @@ def columns_in_settings(session: Session, kind: type[PrivateFit], options: Optio
         return None
     if not all(is_a_setting(name) and isinstance(table, dict) for name, table in tables.items()):
         return None
-    from dpem.tables.bounds import matching
+    from dpem.tables.bounds import declared_entry
     from dpem.tables.files import columns_of
 
     with refusing(Exit.DATA):
         header = columns_of(Path(options["data"]), options["sep"], options.get("encoding") or "utf-8")
     target = options.get("target") if kind._needs_y else None
     excluded = [*(options["exclude"] or []), *([] if options.get("person") is None else [options["person"]])]
-    named = [name for table in tables.values() for name in header if matching(table, name) is not None]
+    named = [name for table in tables.values() for name in header if declared_entry(table, name) is not None]
     _refuse_unknown({**tables, "exclude": dict.fromkeys(excluded)}, header, options["data"])
     weight = options.get("weights")
     used = [name for name in header if name == weight or (name in named and name not in excluded and name != target)]
@@ -115,11 +115,11 @@ def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], header: Sequence[st
     The first line of a file may be a record. A message suggests a name from it only if the line contains another
     declared name, so that it must be a header.
     """
-    from dpem.tables.bounds import is_pattern, similar
+    from dpem.tables.bounds import is_pattern, suggestion
 
     is_header = any(name in header for table in tables.values() for name in table)
     for option, table in tables.items():
         for name in table:
             if name not in header and not is_pattern(name):
-                hint = similar(name, header) if is_header else ""
+                hint = suggestion(name, header) if is_header else ""
                 raise Refused(Exit.USAGE, f"{option} contains {name!r}, but {data} has no such column{hint}.")

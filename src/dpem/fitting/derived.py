@@ -114,7 +114,7 @@ def open_derived(
     if is_frame(X):
         X = frame_of(X)
         missing_columns(formula, X.names)
-        X = X.only([name for name in columns_read if name in X.names])
+        X = X.subset([name for name in columns_read if name in X.names])
     elif is_dask(X) and hasattr(X, "columns"):
         missing_columns(formula, list(map(str, X.columns)))
         X = X[[name for name in columns_read if name in map(str, X.columns)]]
@@ -148,7 +148,7 @@ def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator
     if missing:
         raise ArgumentError("X", f"lacks columns of the formula: {', '.join(map(repr, missing))}.")
     if is_frame(X):
-        X = X.only(formula.covariates)
+        X = X.subset(formula.covariates)
     elif names is not None and list(names) != list(formula.covariates):
         places = np.array([list(names).index(name) for name in formula.covariates])
         for chunk in X.chunks():

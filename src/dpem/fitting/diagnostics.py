@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpem.tables.bounds import listed, named
+from dpem.tables.bounds import list_columns, list_names
 
 Severity = Literal["warning", "note"]
 
@@ -65,13 +65,13 @@ def of_columns(rare: Sequence[str], at_bound: Sequence[str], crowded: Sequence[s
     mostly at a bound, and columns that are crowded into such a part of their bounds.
     """
     if rare:
-        message = f"Too few rows have {named(rare)} for this budget: they are left out, and the effect is unknown."
+        message = f"Too few rows have {list_names(rare)} for this budget: they are left out, and the effect is unknown."
         advice = "Check the spelling of the levels, or pool rare ones."
         yield Diagnostic("rare-level", "warning", message, advice, tuple(rare))
     if at_bound:
-        message = f"Most values of the {listed(at_bound)} are at a bound."
+        message = f"Most values of the {list_columns(at_bound)} are at a bound."
         yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", tuple(at_bound))
     if crowded:
-        message = f"Nearly all values of the {listed(crowded)} lie in {part} of the bounds."
+        message = f"Nearly all values of the {list_columns(crowded)} lie in {part} of the bounds."
         advice = "Narrower bounds would help, or a logarithm where values are not negative."
         yield Diagnostic("wide-bounds", "warning", message, advice, tuple(crowded))

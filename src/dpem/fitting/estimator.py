@@ -32,7 +32,7 @@ from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_we
 from dpem.privacy import Curator, Guarantee, Price, largest_price
 from dpem.query import FloatArray
 from dpem.tables import Source
-from dpem.tables.bounds import Pair, column_bounds, listed, response_bounds
+from dpem.tables.bounds import Pair, column_bounds, list_columns, response_bounds
 from dpem.tables.entries import Levels, checked_levels
 from dpem.tables.inputs import Table, open_table
 from dpem.tables.progress import expect
@@ -262,7 +262,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         if "bounds" not in self._get_param_names() and (
             without_levels := [name for name in names if name not in levels]
         ):
-            raise ArgumentError("levels", f"must name every column, but lack {listed(without_levels)}.")
+            raise ArgumentError("levels", f"must name every column, but lack {list_columns(without_levels)}.")
         declared = self.bounds
         if plan and declared is None:
             declared = (-1.0, 1.0)  # a plan is made in unit coordinates, whatever the bounds are

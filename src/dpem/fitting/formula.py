@@ -18,7 +18,7 @@ from dpem.fitting.formula_columns import expansion, interval, values
 from dpem.fitting.formula_terms import Arrays, Interval, Intervals, columns_of, logical, parsed, plain, refusal
 from dpem.fitting.formula_text import columns_read, sides
 from dpem.query import Array, Namespace
-from dpem.tables.bounds import Pair, checked_pair, listed, matching, read_bounds
+from dpem.tables.bounds import Pair, checked_pair, declared_entry, list_columns, read_bounds
 from dpem.tables.entries import Levels, checked_levels
 
 
@@ -162,7 +162,7 @@ def compiled(
     declared = read_bounds(bounds) if isinstance(bounds, str) else bounds
     column_limits: dict[str, Pair] = {}
     for column in raw:
-        pair = matching(declared, column) if isinstance(declared, Mapping) else declared
+        pair = declared_entry(declared, column) if isinstance(declared, Mapping) else declared
         if column not in declared_levels and pair is not None:
             column_limits[column] = checked_pair("bounds", pair, f"of {column!r} ")
     if left is not None and y_bounds is not None and isinstance(parsed(left), ast.Name):
@@ -280,4 +280,4 @@ def missing_columns(formula: CompiledFormula, names: Sequence[str]) -> None:
     """Refuse a table that lacks columns of the formula."""
     missing = [name for name in formula.raw if name not in names]
     if missing:
-        raise ValueError(f"the formula needs {listed(missing)}, which the table lacks.")
+        raise ValueError(f"the formula needs {list_columns(missing)}, which the table lacks.")

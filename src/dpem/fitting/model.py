@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dpem._validation import ArgumentError, is_number, shown
+from dpem._validation import ArgumentError, describe, is_number
 from dpem.fitting.plan import Prediction
 from dpem.fitting.step import State, Step
 from dpem.query import Array, FloatArray, Namespace
@@ -30,7 +30,7 @@ class Effect(NamedTuple):
         low, high = self.others[0], self.others[-1]
         if not is_number(value) or not low <= value <= high:
             raise ArgumentError(
-                "effect", f"must be a number from {low:g} to {high:g} ({self.words}), got {shown(value)}."
+                "effect", f"must be a number from {low:g} to {high:g} ({self.words}), got {describe(value)}."
             )
         return float(value)
 

@@ -207,7 +207,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
                 )
             frame = frame_of(X)
             missing_columns(formula, frame.names)
-            X = frame.only([*formula.covariates, *([] if self.person is None else [self.person])])
+            X = frame.subset([*formula.covariates, *([] if self.person is None else [self.person])])
         if is_frame(X):
             return open_table(self, X, y, needs_y=needs_y, **{**self.estimator._declared(), **self._who()}).source
         return source_of(self, X, y, needs_y=needs_y, **self._who())

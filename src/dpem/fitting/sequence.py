@@ -36,7 +36,7 @@ from dpem.privacy import (
 )
 from dpem.privacy.guarantee import REPLACE_PERSON, REPLACE_ROWS
 from dpem.tables import Source
-from dpem.tables.bounds import similar
+from dpem.tables.bounds import suggestion
 
 Result = TypeVar("Result")
 Estimator = TypeVar("Estimator")
@@ -69,7 +69,7 @@ def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:
             unknown = [name for name in kwargs if name not in signature.parameters]
-            hint = similar(unknown[0], list(signature.parameters)) if unknown else ""
+            hint = suggestion(unknown[0], list(signature.parameters)) if unknown else ""
             raise TypeError(f"{type(self).__name__}() {error}{hint}") from None
         bound.apply_defaults()
         for name in list(signature.parameters)[1:]:

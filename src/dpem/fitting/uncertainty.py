@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 
-from dpem._validation import ArgumentError, is_fraction, shown
+from dpem._validation import ArgumentError, describe, is_fraction
 from dpem.query import FloatArray
 
 
@@ -261,5 +261,5 @@ def _belongs(name: str, term: str) -> bool:
 def _standard_errors(level: float) -> float:
     """How many standard errors an interval reaches to either side. A level below one half is meant as its rest."""
     if is_fraction("level", level) < 0.5:
-        raise ArgumentError("level", f"must be the coverage, such as 0.95, not what is left of it; got {shown(level)}.")
+        raise ArgumentError("level", f"must be the coverage, such as 0.95, not its complement; got {describe(level)}.")
     return float(ndtri(0.5 + level / 2))

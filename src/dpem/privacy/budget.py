@@ -30,7 +30,7 @@ from typing import NoReturn, Self
 
 from dpem import _validation as arguments
 from dpem._html import notebook
-from dpem._validation import ArgumentError, is_number, shown
+from dpem._validation import ArgumentError, describe, is_number
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
 #: How a fit that was charged can end.
@@ -86,7 +86,7 @@ class Charge:
     def close(self, outcome: str) -> None:
         """Record the outcome of the fit: ``"answered"`` or ``"failed"``."""
         if outcome not in OUTCOMES:
-            raise ArgumentError("outcome", f"must be one of {', '.join(map(repr, OUTCOMES))}; got {shown(outcome)}.")
+            raise ArgumentError("outcome", f"must be one of {', '.join(map(repr, OUTCOMES))}; got {describe(outcome)}.")
 
     def released(self, fingerprint: str) -> None:
         """Record the fingerprint of the fitted model."""
@@ -112,9 +112,9 @@ class Total:
     def checked(cls, owner: str, epsilon: object, delta: object, rows_per_person: object) -> Total:
         """The total with these values, or an ArgumentError; ``owner`` names what the total belongs to."""
         if not is_number(epsilon) or not float(epsilon) > 0:
-            raise ArgumentError("epsilon", f"of a {owner} must be positive, got {shown(epsilon)}.")
+            raise ArgumentError("epsilon", f"of a {owner} must be positive, got {describe(epsilon)}.")
         if not is_number(delta) or not 0 < float(delta) < 1:
-            raise ArgumentError("delta", f"of a {owner} must lie strictly between 0 and 1, got {shown(delta)}.")
+            raise ArgumentError("delta", f"of a {owner} must lie strictly between 0 and 1, got {describe(delta)}.")
         rows = arguments.rows_per_person(rows_per_person)
         return cls(float(epsilon), float(delta), rows)
 

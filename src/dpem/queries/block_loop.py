@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpem._threads import at_most, side_by_side, single_blas
+from dpem._threads import run_in_parallel, single_blas, thread_limit
 from dpem.query import Array, Chunk, FloatArray, Namespace
 from dpem.tables.base import KeptChunk
 from dpem.tables.blocks import columns, host, like, numpy_api
@@ -66,10 +66,10 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
 
     if on_host:
         with single_blas():
-            side_by_side(add, len(parts))
+            run_in_parallel(add, len(parts))
     else:
-        with at_most(1):  # a device has threads of its own
-            side_by_side(add, len(parts))
+        with thread_limit(1):  # a device has threads of its own
+            run_in_parallel(add, len(parts))
     return host(sum(parts[1:], start=parts[0]))
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from dpem._threads import at_most, side_by_side
+from dpem._threads import run_in_parallel, thread_limit
 from dpem.query import BLOCK, Chunk, FloatArray, Query
 from dpem.tables.entries import Levels
 from dpem.tables.progress import advance
@@ -204,10 +204,10 @@ class ChunkedSource(ABC):
             sums = [np.empty(0)] * len(chunks)
 
             def add_up(place: int) -> None:
-                with at_most(1):
+                with thread_limit(1):
                     sums[place] = query.sum(chunks[place])
 
-            side_by_side(add_up, len(chunks))
+            run_in_parallel(add_up, len(chunks))
             advance(self.n_rows)
             yield from sums
             return

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem._validation import Argument, ArgumentError, is_number, shown
+from dpem._validation import Argument, ArgumentError, describe, is_number
 
 #: How many columns are named in a message.
 NAMED = 8
@@ -33,14 +33,14 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         if not needed:
             return {}
         raise ArgumentError(
-            "bounds", f"must be given: public limits of {listed(needed)}, never computed from the rows."
+            "bounds", f"must be given: public limits of {list_columns(needed)}, never computed from the rows."
         )
     declared = read_bounds(bounds) if isinstance(bounds, str | os.PathLike) else bounds
     if not isinstance(declared, Mapping):
         return _from_pair(declared, names, needed)
-    pairs = {name: match for name in needed if (match := matching(declared, name)) is not None}
+    pairs = {name: match for name in needed if (match := declared_entry(declared, name)) is not None}
     absent = [name for name in needed if name not in pairs]
-    if absent and not any(matching(declared, name) is not None for name in names):
+    if absent and not any(declared_entry(declared, name) is not None for name in names):
         # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
         raise ArgumentError(
             "bounds", f"must name every column of X ({len(names)} in all), but no name in them is one of these."
@@ -51,7 +51,7 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         hint = f" (is {close[0]!r} misspelt?)" if close else ""
         raise ArgumentError(
             "bounds",
-            f"must name every numeric column, but lack {listed(absent)}{hint}; categorical columns have levels.",
+            f"must name every numeric column, but lack {list_columns(absent)}{hint}; categorical columns have levels.",
         )
     return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in pairs.items()}
 
@@ -74,11 +74,11 @@ def checked_pair(argument: str, pair: Any, of: str = "") -> Pair:
     try:
         low, high = pair
     except (TypeError, ValueError):
-        raise ArgumentError(argument, f"{of}must be (low, high), two numbers; got {shown(pair)}.") from None
+        raise ArgumentError(argument, f"{of}must be (low, high), two numbers; got {describe(pair)}.") from None
     if not all(is_number(side) and math.isfinite(side) for side in (low, high)):
-        raise ArgumentError(argument, f"{of}must be two finite numbers, got {shown(low)} and {shown(high)}.")
+        raise ArgumentError(argument, f"{of}must be two finite numbers, got {describe(low)} and {describe(high)}.")
     if not low < high:
-        raise ArgumentError(argument, f"{of}must have low below high, got {shown(low)} and {shown(high)}.")
+        raise ArgumentError(argument, f"{of}must have low below high, got {describe(low)} and {describe(high)}.")
     if max(abs(low), abs(high)) > LARGEST or high - low < 1e-12 * max(abs(low), abs(high), 1e-12):
         raise ArgumentError(
             argument, f"{of}must lie within ±{LARGEST:g} and not be equal but for rounding: change the unit."
@@ -126,14 +126,14 @@ def _from_pair(declared: Any, names: Sequence[str], needed: Sequence[str]) -> di
         raise ArgumentError(
             "bounds",
             f"must be a dict by column, a file, or (low, high) of two numbers or two vectors of {len(names)}; "
-            f"got {shown(declared)}.",
+            f"got {describe(declared)}.",
         )
     lows, highs = (np.broadcast_to(side, (len(names),)) for side in (low, high))
     pairs = {name: (float(lows[j]), float(highs[j])) for j, name in enumerate(names)}
     return {name: checked_pair("bounds", pairs[name], f"of {name!r} ") for name in needed}
 
 
-def matching(declared: Mapping[str, Any], name: str) -> Any:
+def declared_entry(declared: Mapping[str, Any], name: str) -> Any:
     """The entry of the column, by its name or by the first pattern that matches it."""
     if name in declared:
         return declared[name]
@@ -144,37 +144,38 @@ def is_pattern(key: object) -> bool:
     return isinstance(key, str) and any(mark in key for mark in "*?[")
 
 
-def named(names: Sequence[str]) -> str:
-    """Names in a message: the first of them, each as far as there is room."""
+def list_names(names: Sequence[str]) -> str:
+    """The first names, for a message; long ones are shortened."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:NAMED]) + more
 
 
-def listed(names: Sequence[str]) -> str:
-    return f"{'column' if len(names) == 1 else 'columns'} {named(names)}"
+def list_columns(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'columns'} {list_names(names)}"
 
 
-def similar(name: str, names: Sequence[str], otherwise: str = "") -> str:
+def suggestion(name: str, names: Sequence[str], otherwise: str = "") -> str:
     """The suggestion of a similar name, for the end of a message.
 
-    >>> similar("hieght", ["age", "height"])
+    >>> suggestion("hieght", ["age", "height"])
     "; did you mean 'height'?"
     """
     matches = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {matches[0]!r}?" if matches else otherwise
 
 
-def other_columns(names: Sequence[str], fitted: Sequence[str]) -> str:
+def column_differences(names: Sequence[str], fitted: Sequence[str]) -> str:
     """How the columns of a table differ from those that a model was fitted to, in a sentence.
 
-    >>> other_columns(["a", "c"], ["a", "b"])
-    "X lacks column 'b' of the fit, and has column 'c' beside."
-    >>> other_columns(["b", "a"], ["a", "b"])
+    >>> column_differences(["a", "c"], ["a", "b"])
+    "X lacks column 'b' of the fit, and has column 'c', which the fit did not have."
+    >>> column_differences(["b", "a"], ["a", "b"])
     "X has its columns in another order than the fit; give them as 'a', 'b'."
     """
     missing = [name for name in fitted if name not in set(names)]
     more = [name for name in names if name not in set(fitted)]
     if not missing and not more:
         return f"X has its columns in another order than the fit; give them as {', '.join(map(repr, fitted))}."
-    differences = [f"lacks {listed(missing)} of the fit"] * bool(missing) + [f"has {listed(more)} beside"] * bool(more)
+    differences = [f"lacks {list_columns(missing)} of the fit"] if missing else []
+    differences += [f"has {list_columns(more)}, which the fit did not have"] if more else []
     return f"X {', and '.join(differences)}."

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpem._validation import Argument, ArgumentError
 from dpem.query import Chunk
-from dpem.tables.bounds import NAMED, listed, named, similar
-from dpem.tables.entries import Levels, checked_levels, converted, is_numeric, is_text
+from dpem.tables.bounds import NAMED, list_columns, list_names, suggestion
+from dpem.tables.entries import Levels, checked_levels, convert, is_numeric, is_text
 
 if TYPE_CHECKING:
     from dpem.tables.entries import Column
@@ -45,7 +45,7 @@ class Selection:
 
     def numbers(self, name: str, column: Column) -> NDArray[np.floating]:
         """The entries of a selected column as numbers."""
-        return converted(column, self.levels.get(name), np.dtype(np.float64) if name == self.target else self.dtype)
+        return convert(column, self.levels.get(name), np.dtype(np.float64) if name == self.target else self.dtype)
 
     def double(self) -> Selection:
         """The same in float64."""
@@ -82,19 +82,19 @@ def select(
     if target is not None and not isinstance(target, str):
         raise ArgumentError("target", f"must be the name of a column or None, got {type(target).__name__}.")
     if target is not None:
-        _known(target, schema.names)
+        _check_column(target, schema.names)
     if exclude and columns is not None:
         raise ArgumentError("columns", "and ", Argument("exclude"), " must not both be given.")
     for name in exclude:
-        _known(name, schema.names)
+        _check_column(name, schema.names)
     if person is not None:
         if person not in schema.names:
             raise ArgumentError(
                 "person", f"must be a column of the table, which has no {person!r}{_hint(person, schema.names)}"
             )
         kind = schema.field(person).type
-        if not (holds(kind, True) or pa.types.is_temporal(kind)):
-            raise ArgumentError("person", f"must be a column of numbers or texts, but {person!r} is {_called(kind)}.")
+        if not (is_readable(kind, True) or pa.types.is_temporal(kind)):
+            raise ArgumentError("person", f"must be a column of numbers or texts; {person!r} is {_type_name(kind)}.")
         if person == target or person in (columns or ()):
             raise ArgumentError(
                 "person", f"must be another column than target and columns, but {person!r} is one of them."
@@ -102,11 +102,11 @@ def select(
     unused = {target, person, *exclude}
     features = [n for n in schema.names if n not in unused] if columns is None else list(columns)
     for name in features:
-        _known(name, schema.names)
+        _check_column(name, schema.names)
     if _repeated(features) or target in features:
         twice = _repeated(features) or [str(target)]
         raise ArgumentError(
-            "columns", "and ", Argument("target"), f" must name each column once, but {named(twice)} is named twice."
+            "columns", "and ", Argument("target"), f" must name each column once; {list_names(twice)} is repeated."
         )
     if not features:
         raise ValueError("the table has no column of features.")
@@ -132,7 +132,7 @@ def select_declared(
 def refuse_repeated(names: Sequence[str]) -> None:
     repeated = _repeated(names)
     if repeated:
-        raise ValueError(f"column names must differ, but these are repeated: {named(repeated)}.")
+        raise ValueError(f"column names must differ, but these are repeated: {list_names(repeated)}.")
 
 
 def rows_of(
@@ -155,35 +155,35 @@ def rows_of(
     return Chunk(block.T, None if target is None else selection.numbers(target, column(target))[rows])
 
 
-def _known(name: str, names: Sequence[str]) -> None:
+def _check_column(name: str, names: Sequence[str]) -> None:
     if name not in names:
         raise ValueError(f"there is no column {name!r}{_hint(name, names)}")
 
 
 def _hint(name: str, names: Sequence[str]) -> str:
-    return similar(name, names, f"; the table has {named(names)}.")
+    return suggestion(name, names, f"; the table has {list_names(names)}.")
 
 
 def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str], *, chosen: bool) -> None:
     """Refuse columns by their types: of texts without levels, and of what is neither a number nor a text."""
-    text = [name for name in names if not holds(schema.field(name).type, name in known)]
+    text = [name for name in names if not is_readable(schema.field(name).type, name in known)]
     if text:
         one = len(text) == 1
-        shown = ", ".join(dict.fromkeys(_called(schema.field(name).type) for name in text[:NAMED]))
+        shown = ", ".join(dict.fromkeys(_type_name(schema.field(name).type) for name in text[:NAMED]))
         remedy = "name only numeric columns" if chosen else f"leave {'it' if one else 'them'} out"
-        if any(holds(schema.field(name).type, True) for name in text):
+        if any(is_readable(schema.field(name).type, True) for name in text):
             remedy += ", or declare its levels" if one else ", or declare levels for the texts"
-        raise ValueError(f"{listed(text)} {'is' if one else 'are'} not numeric ({shown}); {remedy}.")
+        raise ValueError(f"{list_columns(text)} {'is' if one else 'are'} not numeric ({shown}); {remedy}.")
 
 
-def holds(kind: pa.DataType, texts: bool) -> bool:
+def is_readable(kind: pa.DataType, texts: bool) -> bool:
     """Whether a column of this type can be read: one of numbers always, one of texts if it has levels (``texts``)."""
     if pa.types.is_dictionary(kind):
-        return texts and holds(kind.value_type, True)
+        return texts and is_readable(kind.value_type, True)
     return is_numeric(kind) or pa.types.is_null(kind) or (texts and is_text(kind))
 
 
-def _called(kind: pa.DataType) -> str:
+def _type_name(kind: pa.DataType) -> str:
     """A type in a message. What a categorical type lists may come from rows, and so may the names in a nested one."""
     if pa.types.is_nested(kind):
         return "nested"

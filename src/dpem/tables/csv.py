@@ -26,7 +26,7 @@ import pyarrow.csv
 
 from dpem._validation import Argument, ArgumentError
 from dpem.tables.base import KEPT
-from dpem.tables.bounds import similar
+from dpem.tables.bounds import suggestion
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
@@ -82,7 +82,7 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any]) -> Frame
     if unknown:
         _refuse_separator(path, names, layout)
         # A first line that has another of the names is a header, and may be quoted; else it may be a record.
-        hint = similar(unknown[0], names if named & set(names) else [], ": its first line must name the columns.")
+        hint = suggestion(unknown[0], names if named & set(names) else [], ": its first line must name the columns.")
         raise ValueError(f"{path} has no column {unknown[0]!r}{hint}")
     schema = pa.schema([(name, pa.float64()) for name in names])
     chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
@@ -162,7 +162,7 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
     for block in BLOCKS:
         reading = pa.csv.ReadOptions(block_size=block)
         try:
-            with _opened(path, layout) as file, _quoting_no_row():
+            with _opened(path, layout) as file, _hide_rows():
                 text = _Ended(file, end) if quotes else file
                 table = pa.csv.read_csv(text, read_options=reading, parse_options=parsing, convert_options=options)
         except (pa.ArrowException, *_UNREADABLE) as error:
@@ -179,7 +179,7 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
 
 
 @contextmanager
-def _quoting_no_row() -> Iterator[None]:
+def _hide_rows() -> Iterator[None]:
     """Keep quiet about a row of another length that is no UTF-8: Python would print a byte of it."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:

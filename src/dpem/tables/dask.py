@@ -29,7 +29,7 @@ from dpem._validation import ArgumentError
 from dpem.query import FloatArray, Query
 from dpem.tables import dask_tasks as tasks
 from dpem.tables.base import slack
-from dpem.tables.columns import Selection, holds, select_declared
+from dpem.tables.columns import Selection, is_readable, select_declared
 from dpem.tables.entries import Levels
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import Counts, new_secret
@@ -76,7 +76,7 @@ class DaskSource:
         if moved:  # see slack
             dtype, selection = np.dtype(np.float64), None if selection is None else selection.double()
         given = [X] if y is None else [X, _checked_response(y, y_levels)]
-        lengths = tasks.computed(*map(_lengths, given))
+        lengths = tasks.compute(*map(_lengths, given))
         if y is not None and sum(lengths[0]) != sum(lengths[1]):
             raise ArgumentError(
                 "y", f"must hold one response for each of the {sum(lengths[0])} rows, got {sum(lengths[1])}."
@@ -85,10 +85,10 @@ class DaskSource:
         if y is not None:
             response = _as_array(given[1], lengths[1], np.dtype(np.float64), y_levels).rechunk((table.chunks[0],))
             if not dask.is_dask_collection(y):  # it travels once, not with every query
-                (response,) = tasks.computed(response, how=dask.persist)
+                (response,) = tasks.compute(response, how=dask.persist)
         named = selection is not None and all(isinstance(name, str) for name in X.columns)
         names = list(selection.features) if selection is not None and named else None
-        self._keep(table, response, dtype, names, moved)
+        self._set_blocks(table, response, dtype, names, moved)
         if selection is not None and names is not None:
             self._narrow = lru_cache(maxsize=8)(partial(_features, X, selection, lengths[0]))
         self.text_levels: dict[str, Levels] = {} if selection is None else dict(selection.levels)
@@ -96,8 +96,8 @@ class DaskSource:
             parts = _partitions(X[[name for name in X.columns if str(name) == person]])
             self.person_name, self._people = person, [delayed(tasks.column)(part, person) for part in parts]
 
-    def _keep(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
-        """Graphs are kept as they are: Dask's simplified ones let go of persisted blocks."""
+    def _set_blocks(self, X: Any, y: Any, dtype: np.dtype, names: list[str] | None, moved: bool) -> None:
+        """Set the blocks and their sizes. Graphs are not simplified: Dask would release persisted blocks."""
         self._X, self._y, self.dtype, self.feature_names = X, y, dtype, names
         self.n_rows, self.n_features, self.has_response = int(X.shape[0]), int(X.shape[1]), y is not None
         self.order_may_depend_on_values = moved
@@ -112,7 +112,7 @@ class DaskSource:
         if self._narrow is not None and reads is not None and 0 < len(reads) < self.n_features:
             X = self._narrow(tuple(map(int, reads)))
         graph = tasks.query_graph(tasks.BlockQuery(query, self.n_features, self.dtype), X, self._y)
-        total = tasks.added(tasks.computed(*graph))
+        total = tasks.added(tasks.compute(*graph))
         if total is None:
             raise ValueError("a source without rows has no total.")
         advance(self.n_rows)
@@ -125,16 +125,16 @@ class DaskSource:
     def split(self, parts: int) -> list[DaskSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … of the whole table, as with an array in memory."""
         batches = (slice(t, None, parts) for t in range(parts))
-        return [self._with(itemgetter(rows), None if self._y is None else self._y[rows]) for rows in batches]
+        return [self._mapped(itemgetter(rows), None if self._y is None else self._y[rows]) for rows in batches]
 
     def scaled(self, mean: FloatArray, scale: FloatArray) -> DaskSource:
         """(x − mean) / scale of each row, in the rows' dtype and on the workers, with the responses as they are."""
         parts = (mean.astype(self.dtype), scale.astype(self.dtype))
-        source = self._with(lambda X: X.map_blocks(tasks.scaled, self.dtype, *parts, dtype=self.dtype), self._y)
+        source = self._mapped(lambda X: X.map_blocks(tasks.scaled, self.dtype, *parts, dtype=self.dtype), self._y)
         source.person_name, source._people = self.person_name, self._people
         return source
 
-    def limited(self, person: str, most: int) -> DaskSource:
+    def limit_rows_per_person(self, person: str, most: int) -> DaskSource:
         """The first ``most`` rows of each person. What comes here of each block is a hash of each of its persons with a
         count, and what goes back are the persons of whom it has too many; see :mod:`dpem.tables.persons`.
         """
@@ -149,37 +149,37 @@ class DaskSource:
             names = names and [name for name in names if name != person]
             features.remove(place)
         secret, counts, blocks = new_secret(), Counts(), []
-        for who, rows in tasks.computed(*(delayed(tasks.tallied)(part, secret) for part in people)):
-            allowed = np.maximum(most - counts.add(who, rows), 0)
-            over = rows > allowed
-            blocks.append((who[over], allowed[over], int(np.minimum(rows, allowed).sum())))
-        kept = [delayed(tasks.kept_rows)(part, secret, *own[:2]) for part, own in zip(people, blocks, strict=True)]
+        for persons, rows in tasks.compute(*(delayed(tasks.count_people)(part, secret) for part in people)):
+            allowed = np.maximum(most - counts.add(persons, rows), 0)
+            excess = rows > allowed
+            blocks.append((persons[excess], allowed[excess], int(np.minimum(rows, allowed).sum())))
+        kept = [delayed(tasks.kept_rows)(part, secret, *block[:2]) for part, block in zip(people, blocks, strict=True)]
 
-        def taken(collection: Any, width: tuple[int, ...] = ()) -> Any:
+        def keep_rows(collection: Any, width: tuple[int, ...] = ()) -> Any:
             parts = zip(np.ravel(collection.to_delayed()), kept, blocks, strict=True)
-            kind = collection.dtype
-            return da.concatenate([da.from_delayed(part[rows], (own[2], *width), kind) for part, rows, own in parts])
+            shapes = ((part[rows], (block[2], *width)) for part, rows, block in parts)
+            return da.concatenate([da.from_delayed(rows, shape, collection.dtype) for rows, shape in shapes])
 
-        y = None if self._y is None else taken(self._y)
-        source = self._with(lambda X: taken(X[:, features], (len(features),)), y, features)
+        y = None if self._y is None else keep_rows(self._y)
+        source = self._mapped(lambda X: keep_rows(X[:, features], (len(features),)), y, features)
         source.feature_names = names
         return source
 
-    def _with(self, change: Callable[[Any], Any], y: Any, features: Sequence[int] | None = None) -> DaskSource:
-        """The source of other rows made of these, and of their features, if not of all."""
+    def _mapped(self, change: Callable[[Any], Any], y: Any, features: Sequence[int] | None = None) -> DaskSource:
+        """The source of the rows that ``change`` makes of these, with some of their features or all."""
         source, narrow = object.__new__(type(self)), self._narrow
-        source._keep(change(self._X), y, self.dtype, self.feature_names, self.order_may_depend_on_values)
+        source._set_blocks(change(self._X), y, self.dtype, self.feature_names, self.order_may_depend_on_values)
         if narrow is not None:
             places = range(self.n_features) if features is None else features
             source._narrow = lru_cache(maxsize=8)(lambda reads: change(narrow(tuple(places[j] for j in reads))))
         return source
 
 
-# --- What a table must be: refused before anything is read ------------------------------------------------------------
+# --- Refusals before anything is read ---------------------------------------------------------------------------------
 
 
 def _checked_array(X: Any) -> np.dtype:
-    """In what its numbers are read."""
+    """The dtype in which its numbers are read."""
     if not isinstance(X, da.Array):
         raise ArgumentError("X", f"must be a Dask array or a Dask DataFrame, got a Dask {type(X).__name__}.")
     if X.ndim != 2:
@@ -222,7 +222,7 @@ def _checked_response(y: Any, levels: Levels | None) -> Any:
         y = da.from_array(y, chunks=-1) if y.ndim == 1 else y
     if _is_frame(y, "Series"):
         entries = column_of(y._meta)
-        if not isinstance(entries, np.ndarray) and not holds(entries.type, levels is not None):
+        if not isinstance(entries, np.ndarray) and not is_readable(entries.type, levels is not None):
             raise ArgumentError("y", f"must hold real numbers, got {y.dtype}.")
         return y
     if not isinstance(y, da.Array) or y.ndim != 1:

@@ -21,14 +21,14 @@ from dask.base import get_scheduler, unpack_collections
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from dpem.query import FloatArray, Query
 from dpem.tables.array import ArraySource
 from dpem.tables.base import Partial, standardised
 from dpem.tables.columns import Selection, rows_of
-from dpem.tables.entries import Levels, converted
+from dpem.tables.entries import Levels, convert
 from dpem.tables.frame import Frame, column_of
-from dpem.tables.persons import first_rows, tally
+from dpem.tables.persons import first_rows, rows_by_person
 
 #: How many partial sums one task of the tree adds.
 FAN_IN = 8
@@ -46,7 +46,7 @@ class BlockFailed(RuntimeError):
     """A block could not be summed; the message is the type of the error, without its words."""
 
 
-def naming_only_the_type(task: Callable[..., Any]) -> Callable[..., Any]:
+def hide_message(task: Callable[..., Any]) -> Callable[..., Any]:
     """A task whose failures name only a type: messages of numpy or pandas may quote an entry."""
 
     @functools.wraps(task)
@@ -71,7 +71,7 @@ class BlockQuery:
     dtype: np.dtype
 
 
-@naming_only_the_type
+@hide_message
 @np.errstate(all="ignore")
 def partial_sum(block_query: BlockQuery, rows: int, X: Any, y: Any = None) -> Partial | None:
     """The query's sum over one block, in the chunks that an array in memory is read in; None if it has no rows."""
@@ -79,7 +79,7 @@ def partial_sum(block_query: BlockQuery, rows: int, X: Any, y: Any = None) -> Pa
     if X.shape != (rows, block_query.n_features) or (y is not None and np.shape(y) != (rows,)):
         raise BadBlock("a block of X or y has another shape than its Dask collection says.")
     source = ArraySource(X, None if y is None else _as_floats(y, np.dtype(np.float64)))
-    with at_most(1):  # Dask has threads of its own, one block on each
+    with thread_limit(1):  # Dask has threads of its own, one block on each
         # What a chunk's sum has lost is a single zero: of a block of one chunk d numbers travel, not 2d.
         parts = [Partial(block_query.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
     return added(parts)
@@ -91,43 +91,43 @@ def added(parts: Sequence[Partial | None]) -> Partial | None:
     return functools.reduce(add, present) if present else None
 
 
-@naming_only_the_type
+@hide_message
 @np.errstate(all="ignore")
 def numbers(part: Any, selection: Selection, reads: Collection[int] | None = None) -> Any:
     """A partition of a DataFrame as a numpy array; with ``reads`` only these features mean something."""
     return rows_of(Frame(part).column, selection, reads=reads).X
 
 
-@naming_only_the_type
+@hide_message
 @np.errstate(all="ignore")
 def responses(part: Any, levels: Levels | None) -> Any:
     """A partition of a Series as a numpy array."""
-    return converted(column_of(part), levels, np.dtype(np.float64))
+    return convert(column_of(part), levels, np.dtype(np.float64))
 
 
-@naming_only_the_type
+@hide_message
 @np.errstate(all="ignore")
 def scaled(block: Any, dtype: np.dtype, mean: FloatArray, scale: FloatArray) -> Any:
     """(x − mean) / scale of a block's rows."""
     return standardised(_as_floats(block, dtype), mean, scale)
 
 
-@naming_only_the_type
+@hide_message
 def column(part: Any, name: str) -> Any:
     """A column of a partition of a DataFrame."""
     return Frame(part).column(name)
 
 
-@naming_only_the_type
-def tallied(people: Any, secret: bytes) -> Any:
+@hide_message
+def count_people(people: Any, secret: bytes) -> Any:
     """The persons of a block, hashed, and how many rows each has."""
-    return tally(people, secret)
+    return rows_by_person(people, secret)
 
 
-@naming_only_the_type
-def kept_rows(people: Any, secret: bytes, who: Any, most: Any) -> Any:
-    """Which rows of a block are kept if of ``who`` only the first ``most`` are."""
-    return first_rows(people, secret, who, most)
+@hide_message
+def kept_rows(people: Any, secret: bytes, persons: Any, most: Any) -> Any:
+    """Which rows of a block are kept: of each of ``persons`` at most ``most``."""
+    return first_rows(people, secret, persons, most)
 
 
 def _as_floats(values: Any, dtype: np.dtype) -> Any:
@@ -135,7 +135,7 @@ def _as_floats(values: Any, dtype: np.dtype) -> Any:
     values = np.asarray(values)
     if values.dtype.kind in "fiub":
         return values.astype(dtype, copy=False)
-    return converted(values.astype(object).ravel(), None, dtype).reshape(values.shape)
+    return convert(values.astype(object).ravel(), None, dtype).reshape(values.shape)
 
 
 def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
@@ -181,20 +181,20 @@ def _compute(*collections: Any) -> Sequence[Any]:
     from distributed import wait
 
     futures = client.compute(parts)
-    seen = time.monotonic()
+    last_worker = time.monotonic()
     while True:
         with suppress(TimeoutError):
             wait(futures, timeout=1.0)
             return tuple(repack(client.gather(futures)))
         if client.nthreads():
-            seen = time.monotonic()
-        elif time.monotonic() - seen > PATIENCE:
+            last_worker = time.monotonic()
+        elif time.monotonic() - last_worker > PATIENCE:
             client.cancel(futures)
             raise NoWorkers
 
 
-def computed(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
-    """The collections' values, or one sentence. Messages of others may quote a row: only their type is named."""
+def compute(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
+    """The collections' values. A failure names only a type of error: other messages may quote a row."""
     try:
         return tuple(how(*collections))
     except BadBlock as error:

@@ -127,7 +127,7 @@ class _File:
         for name in keys.keys() & set(selection.names):
             levels = selection.levels.get(name)
             self._constant[name] = number(keys[name]) if levels is None else levels.value(keys[name])
-        with one_sentence(self.name):
+        with hide_arrow_message(self.name):
             stored = fragment.physical_schema
             self.row_groups = [(group.id, group.num_rows) for group in fragment.row_groups] if self.is_parquet else []
             if any(rows < 0 for _, rows in self.row_groups):
@@ -140,7 +140,7 @@ class _File:
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
         """Where all columns are wanted, refuse one that the table's first file lacks."""
-        with one_sentence(self.name):
+        with hide_arrow_message(self.name):
             other = [name for name in self.fragment.physical_schema.names if schema.get_field_index(name) < 0]
         if other:
             raise ValueError(
@@ -156,7 +156,7 @@ class _File:
         return info.size, info.mtime_ns
 
     def check_unchanged(self) -> None:
-        with one_sentence(self.name):
+        with hide_arrow_message(self.name):
             stamp = self._stamp_now()
         if stamp != self._stamp:
             raise OSError(f"{self.name} has changed or vanished since it was opened.")
@@ -173,7 +173,7 @@ class _File:
     def column(self, name: str) -> Iterator[Column]:
         """One column as it is stored, or as the folder's name gives it."""
         keys = ds.get_partition_keys(self.fragment.partition_expression)
-        with one_sentence(self.name):
+        with hide_arrow_message(self.name):
             if name in keys:
                 yield np.full(self.n_rows, keys[name], dtype=object)
                 return
@@ -185,7 +185,7 @@ class _File:
         """The rows of a file that is not Parquet, batch by batch as they are stored."""
         rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
         names = list(self._selection.names)
-        with one_sentence(self.name):
+        with hide_arrow_message(self.name):
             in_memory = getattr(self.fragment, "path", None) is None  # then there is nothing to decode
             scanner = self.fragment.scanner(
                 columns=names, batch_size=rows, batch_readahead=1, fragment_readahead=1, use_threads=not in_memory
@@ -204,7 +204,7 @@ class _Opened:
         self._file: _File | None = None
 
     def read(self, file: _File, row_groups: tuple[int, ...], names: list[str]) -> pa.Table:
-        with one_sentence(file.name):
+        with hide_arrow_message(file.name):
             if file is not self._file:
                 self._stream = file.fragment.open()
                 self._parquet = pq.ParquetFile(self._stream, pre_buffer=False, page_checksum_verification=True)
@@ -216,7 +216,7 @@ class _Opened:
 
 
 @contextmanager
-def one_sentence(name: str) -> Iterator[None]:
+def hide_arrow_message(name: str) -> Iterator[None]:
     """Replace every error while a file is read by one sentence: Arrow's messages may quote entries."""
     try:
         yield
@@ -254,7 +254,7 @@ def _dataset(path: Path) -> ds.Dataset:
         raise ValueError(f"{path} is neither a folder nor a file whose name ends in {', '.join(FORMATS)}.")
     base = str(path if path.is_dir() else path.parent)
     layout = ds.ParquetFileFormat() if formats == {"parquet"} else ds.IpcFileFormat()
-    with one_sentence(without_values(str(found[0]))):
+    with hide_arrow_message(without_values(str(found[0]))):
         names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
     refuse_repeated(names)  # Arrow would refuse them as damage
     # Columns that folders stand for, ``year`` of ``year=2024``, are read as texts: Arrow would choose a type by looking
@@ -262,7 +262,7 @@ def _dataset(path: Path) -> ds.Dataset:
     parts = [part for file in found for part in file.relative_to(base).parts[:-1] if "=" in part]
     keys = dict.fromkeys(part.partition("=")[0] for part in parts)
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in keys]), flavor="hive")
-    with one_sentence(str(path)):
+    with hide_arrow_message(str(path)):
         return ds.dataset(list(map(str, found)), format=layout, partitioning=folders, partition_base_dir=base)
 
 
@@ -273,7 +273,7 @@ def schema_of(path: Path) -> pa.Schema:
 
 def stored_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Columns as they are stored, file by file in the order in which a source reads them."""
-    with one_sentence(str(path)):
+    with hide_arrow_message(str(path)):
         return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_dataset(path))])
 
 
@@ -291,6 +291,6 @@ def _moves_rows(fragment: ds.Fragment) -> bool:
         return True
     if not isinstance(fragment, ds.ParquetFileFragment):
         return False
-    with one_sentence(without_values(str(fragment.path))):
+    with hide_arrow_message(without_values(str(fragment.path))):
         footer = fragment.metadata
         return footer.num_row_groups > 0 and bool(footer.row_group(0).sorting_columns)

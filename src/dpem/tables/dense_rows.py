@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem._threads import side_by_side
+from dpem._threads import run_in_parallel
 from dpem.query import BLOCK, Chunk, FloatArray
 
 Rows = NDArray[np.floating]
@@ -61,7 +61,7 @@ def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> Flo
     return out.T
 
 
-def summed(
+def sum_rows(
     chunk: Chunk,
     by_rows: Callable[[Rows, FloatArray | None], FloatArray],
     by_columns: Callable[[Rows, FloatArray | None, int], FloatArray],
@@ -88,7 +88,7 @@ def by_tasks(X: Rows, width: int, add: Callable[[slice, FloatArray], None]) -> F
     def work(task: int) -> None:
         add(slice(task * rows, min(n, (task + 1) * rows)), out[task])
 
-    side_by_side(work, len(out))
+    run_in_parallel(work, len(out))
     return np.asarray(out.sum(axis=0))
 
 

@@ -98,7 +98,7 @@ class Levels:
     @property
     def given(self) -> list[str | float]:
         """The levels as a user gives them."""
-        plain = not self.texts and all(label == _plainly(value) for value, label in self._declared)
+        plain = not self.texts and all(label == _shortest_text(value) for value, label in self._declared)
         last = [OTHER] if self.other else []
         return [*(value if plain else label for value, label in self._declared), *last]
 
@@ -112,7 +112,7 @@ class Levels:
         levels: dict[float, float] = {}
         for value, label in self._declared:
             spelled = number(label) if self.texts else value
-            if spelled == spelled and (spelled not in levels or label == _plainly(spelled)):
+            if spelled == spelled and (spelled not in levels or label == _shortest_text(spelled)):
                 levels[spelled] = value
         return levels
 
@@ -163,17 +163,17 @@ def _levels(name: str, values: object) -> Levels:
         return Levels((*numbers, *other), (*declared, *last), not numeric)
     if any(texts) or not numeric:
         raise ArgumentError("levels", f"of {name!r} must be texts only or different finite numbers only.")
-    return Levels((*spelled, *other), (*map(_plainly, spelled), *last), False)
+    return Levels((*spelled, *other), (*map(_shortest_text, spelled), *last), False)
 
 
-def converted(column: Column, levels: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
+def convert(column: Column, levels: Levels | None, dtype: np.dtype) -> NDArray[np.floating]:
     """A column of Arrow's, or an array of Python objects, as numbers."""
     if isinstance(column, np.ndarray):
         rule = number if levels is None else levels.value
         with np.errstate(over="ignore"):  # a number may be too large for float32
             return np.array([rule(entry) for entry in column]).astype(dtype, copy=False)
     if getattr(column, "num_chunks", 1) > 1:
-        return np.concatenate([converted(chunk, levels, dtype) for chunk in column.chunks])
+        return np.concatenate([convert(chunk, levels, dtype) for chunk in column.chunks])
     return numbers(column, dtype) if levels is None or not levels.coded else codes(column, levels, dtype)
 
 
@@ -186,12 +186,12 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
     """
     import pyarrow as pa
 
-    column = decoded(column)
+    column = decode(column)
     wanted = pa.float32() if dtype == np.float32 else pa.float64()
     if pa.types.is_decimal(column.type):  # as texts: Arrow's own conversion makes 0.30000000000000004 of 0.3
         column = column.cast(pa.string())
     if is_text(column.type):
-        column = _spelled(column)
+        column = _parse_numbers(column)
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     elif not is_numeric(column.type):
@@ -212,7 +212,7 @@ def codes(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = decoded(column)
+    column = decode(column)
     value, texts = np.full(len(column), math.nan), is_text(column.type)
     entries = numbers(column, value.dtype) if levels.by_number or not texts else value
     for spelled, stands in levels.by_number.items():
@@ -242,7 +242,7 @@ def is_text(kind: pa.DataType) -> bool:
     return any(of(kind) for of in (types.is_string, types.is_large_string, types.is_string_view))
 
 
-def decoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def decode(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column in one piece; of categories, the entries; of views, which few functions know, texts."""
     import pyarrow as pa
 
@@ -252,7 +252,7 @@ def decoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
-def _spelled(column: pa.Array) -> pa.Array:
+def _parse_numbers(column: pa.Array) -> pa.Array:
     """The numbers that texts spell, null elsewhere."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -268,7 +268,7 @@ def _spelled(column: pa.Array) -> pa.Array:
     return values
 
 
-def _plainly(value: float) -> str:
+def _shortest_text(value: float) -> str:
     return f"{value:.15g}"
 
 

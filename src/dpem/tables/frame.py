@@ -52,7 +52,7 @@ class Frame:
     def n_rows(self) -> int:
         return len(self._X)
 
-    def only(self, names: Sequence[str]) -> Frame:
+    def subset(self, names: Sequence[str]) -> Frame:
         """Some of the columns, in this order."""
         part = copy.copy(self)
         part.names, part._place = list(names), {name: self._place[name] for name in names}
@@ -110,7 +110,7 @@ class ConvertingSource(StridedSource):
             return
         kept = []
         for chunk in self._converted():
-            if self._keeps:
+            if self._fits_in_memory:
                 if self._overwrites:
                     chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
                 chunk = KeptChunk.of(chunk, KeptRows(KEPT / self.n_rows - self._row_bytes))
@@ -122,7 +122,7 @@ class ConvertingSource(StridedSource):
         return self._kept
 
     @property
-    def _keeps(self) -> bool:
+    def _fits_in_memory(self) -> bool:
         return self.n_rows * self._row_bytes <= KEPT
 
     @property
@@ -132,11 +132,11 @@ class ConvertingSource(StridedSource):
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
         """A query may name the only columns that it ``reads``."""
         reads = getattr(query, "reads", None)
-        return (self if reads is None else self.reading(reads)).chunks()
+        return (self if reads is None else self.with_features(reads)).chunks()
 
-    def reading(self, reads: Sequence[int]) -> Self:
+    def with_features(self, reads: Sequence[int]) -> Self:
         """The same rows, of which only some columns, and the response, mean something."""
-        if self._keeps:
+        if self._fits_in_memory:
             return self
         part = copy.copy(self)
         part._reads = frozenset(map(int, reads))

@@ -22,9 +22,9 @@ from dpem._validation import ArgumentError
 from dpem.tables import ArraySource, Source
 from dpem.tables.array import DeviceSource
 from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_series, is_source
-from dpem.tables.bounds import listed
-from dpem.tables.entries import Levels, checked_levels, converted
-from dpem.tables.persons import limited
+from dpem.tables.bounds import list_columns
+from dpem.tables.entries import Levels, checked_levels, convert
+from dpem.tables.persons import limit_rows_per_person
 from dpem.tables.sparse import SparseSource
 from dpem.tables.validation import numeric_array, table_and_response
 
@@ -67,7 +67,7 @@ def open_table(
     names = tuple(map(str, known)) if known is not None else tuple(f"x{j}" for j in range(source.n_features))
     y_name = response_name(X, y) if needs_y else None
     if unknown := [name for name in declared if name not in names]:
-        raise ArgumentError("levels", f"must name columns of X, but X lacks {listed(unknown)}.")
+        raise ArgumentError("levels", f"must name columns of X, but X lacks {list_columns(unknown)}.")
     if y_name is not None and y_name in names:
         raise ArgumentError(
             "y", f"has the name of a column of X, {y_name!r}: leave the column out of X, or rename one."
@@ -77,7 +77,7 @@ def open_table(
     if texts and not is_frame(X) and not is_dask(X):
         raise ArgumentError(
             "levels",
-            f"of {listed(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
+            f"of {list_columns(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
             "levels, or numbers that stand for them.",
         )
     return Table(source, names, y_name, {**read_as, **declared})
@@ -129,7 +129,7 @@ def source_of(
     if person is None and opened is not None:
         raise ArgumentError("person", f"must be {opened!r}, as the table was opened with.")
     if person is not None:
-        source = limited(source, person, rows_per_person)
+        source = limit_rows_per_person(source, person, rows_per_person)
         estimator.n_features_in_ = source.n_features
         if hasattr(estimator, "feature_names_in_"):
             remember_columns(estimator, source)
@@ -177,11 +177,11 @@ def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
         y = column_of(y)
     if not hasattr(y, "type"):
         return numeric_array(y, name, levels)
-    from dpem.tables.columns import holds
+    from dpem.tables.columns import is_readable
 
-    if not holds(y.type, levels is not None):
+    if not is_readable(y.type, levels is not None):
         raise ArgumentError(name, "must hold numbers.")
-    return converted(y, levels, np.dtype(np.float64))
+    return convert(y, levels, np.dtype(np.float64))
 
 
 def response_name(X: object, y: object) -> str | None:

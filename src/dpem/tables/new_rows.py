@@ -19,11 +19,11 @@ from dpem.tables.array import DeviceSource
 from dpem.tables.base import ScaledSource, standardised
 from dpem.tables.blocks import is_dask, is_frame, is_on_device, is_source
 from dpem.tables.blocks import pieces as dense_pieces
-from dpem.tables.bounds import listed, other_columns
+from dpem.tables.bounds import column_differences, list_columns
 from dpem.tables.entries import Levels, checked_levels
 from dpem.tables.inputs import device_arrays, frame_of, frame_source, refuse_no_table
 from dpem.tables.sparse import SparseSource
-from dpem.tables.validation import numeric_array, quoting_no_entry, table_and_response
+from dpem.tables.validation import hide_entries, numeric_array, table_and_response
 
 #: Rows of a dense piece.
 PIECE = 4096
@@ -38,7 +38,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         )
     if is_frame(X):
         frame, unused = frame_of(X), (getattr(estimator, "person", None), getattr(estimator, "weights", None))
-        frame = frame.only([name for name in frame.names if name not in unused])
+        frame = frame.subset([name for name in frame.names if name not in unused])
         _refuse_other_columns(estimator, len(frame.names), frame.names)
         if frame.n_rows == 0:
             raise ArgumentError("X", "must have at least one row, got none.")
@@ -48,7 +48,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         read_as = checked_levels(getattr(X, "text_levels", None) or None)
         texts = [name for name, own in levels.items() if own.texts and own != read_as.get(name)]
         if texts:
-            raise ArgumentError("levels", f"of {listed(texts)} must be those of the fit: read_table(path, levels=).")
+            raise ArgumentError("levels", f"of {list_columns(texts)} must be the fit's: use read_table(path, levels=).")
         _refuse_other_columns(estimator, X.n_features, getattr(X, "feature_names", None))
         for chunk in X.chunks():
             yield from dense_pieces(chunk.X, PIECE)
@@ -73,7 +73,7 @@ def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[ND
 def _refuse_other_columns(estimator: BaseEstimator, width: int, names: Sequence[str] | None) -> None:
     fitted = getattr(estimator, "feature_names_in_", None)
     if names is not None and fitted is not None and list(names) != list(fitted):
-        raise ValueError(other_columns(list(names), list(fitted)))
+        raise ValueError(column_differences(list(names), list(fitted)))
     if width != estimator.n_features_in_:
         raise ArgumentError("X", f"has {width} columns, but {estimator.n_features_in_} were fitted.")
 
@@ -111,7 +111,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
 
 def with_responses(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
     """Pieces of rows, each with its responses, for methods after fit."""
-    with quoting_no_entry():
+    with hide_entries():
         y = np.asarray(check_array(numeric_array(y, "y"), ensure_2d=False, dtype=np.float64, ensure_all_finite=False))
     if not np.isfinite(y).all():
         raise ArgumentError("y", f"contains {'infinity' if np.isinf(y).any() else 'NaN'}; every entry must be finite.")
@@ -130,7 +130,7 @@ def with_responses(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[t
 
 def scaled(X: Any, d: int) -> NDArray[np.floating]:
     """A table of d columns in a scaler's units, to be taken back; names of columns are not compared."""
-    with quoting_no_entry():
+    with hide_entries():
         X = check_array(numeric_array(X, "X"), dtype=[np.float64, np.float32], ensure_all_finite=False)
     if X.shape[1] != d:
         raise ArgumentError("X", f"has {X.shape[1]} columns, but the scaler was fitted to {d}.")

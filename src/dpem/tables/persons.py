@@ -40,7 +40,7 @@ from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
 from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, Source, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
-from dpem.tables.entries import as_text, decoded, is_missing, is_text
+from dpem.tables.entries import as_text, decode, is_missing, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,10 +58,10 @@ def new_secret() -> bytes:
     return secrets.token_bytes(16)
 
 
-def hashed(column: Column, secret: bytes) -> Hashes:
+def hash_people(column: Column, secret: bytes) -> Hashes:
     """128 bits for the person of each entry, as two columns. 7, 7.0, "7" and "7.0" are one person; missing is another.
 
-    >>> hashes = hashed(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
+    >>> hashes = hash_people(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
     >>> [bool((row == hashes[0]).all()) for row in hashes]
     [True, True, True, False, False]
     """
@@ -74,7 +74,7 @@ def hashed(column: Column, secret: bytes) -> Hashes:
 
     if isinstance(column, np.ndarray):
         column = pa.array([_text(entry) for entry in column], pa.string())
-    column = decoded(column)
+    column = decode(column)
     if pa.types.is_floating(column.type):
         return _of_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
     if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
@@ -152,13 +152,13 @@ class Counts:
         return np.asarray(before)
 
 
-def limited(source: Any, person: str, most: int) -> Source:
+def limit_rows_per_person(source: Any, person: str, most: int) -> Source:
     """The first ``most`` rows of each person of a source, by the column that identifies people."""
     named = getattr(source, "person_name", None)
     if named is not None and named != person:
         raise ArgumentError("person", f"is {person!r}, but the table was opened with person={named!r}.")
-    if hasattr(source, "limited"):
-        return source.limited(person, most)
+    if hasattr(source, "limit_rows_per_person"):
+        return source.limit_rows_per_person(person, most)
     if named is not None:
         return PersonSource(source, most=most, people=source.people())
     names = getattr(source, "feature_names", None) or [f"x{j}" for j in range(source.n_features)]
@@ -169,16 +169,16 @@ def limited(source: Any, person: str, most: int) -> Source:
     return PersonSource(source, most=most, column=list(names).index(person))
 
 
-def tally(column: Column, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
+def rows_by_person(column: Column, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
     """The persons of some rows, and how many rows each has."""
-    people = hashed(column, secret)
+    people = hash_people(column, secret)
     _, first, rows = np.unique(_as_keys(people), return_index=True, return_counts=True)
     return people[first], rows
 
 
 def first_rows(column: Column, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows of a block are kept: the first ``most`` of each of ``people``, and all rows of other persons."""
-    hashes = hashed(column, secret)
+    hashes = hash_people(column, secret)
     known = {key.tobytes(): rows for key, rows in zip(_as_keys(people), most, strict=True)}
     rank = Counts().add(hashes)
     return np.array([row < known.get(key.tobytes(), row + 1) for row, key in zip(rank, _as_keys(hashes), strict=True)])
@@ -210,7 +210,7 @@ class PersonSource(StridedSource):
                 raise ValueError("people or column must be given.")
             people = (_entries(chunk.X, column) for chunk in source.chunks())
         counts, secret = Counts(), new_secret()
-        parts = [counts.add(hashed(part, secret)) < most for part in people]
+        parts = [counts.add(hash_people(part, secret)) < most for part in people]
         kept = np.concatenate([np.empty(0, np.bool_), *parts])
         if len(kept) != source.n_rows:
             raise ArgumentError("person", "must have one entry for each row.")
@@ -242,9 +242,9 @@ class PersonSource(StridedSource):
             if len(rows):
                 X, y = chunk
                 if self._column is not None:
-                    X = _taken(X, np.delete(np.arange(X.shape[1]), self._column), 1)
+                    X = _take(X, np.delete(np.arange(X.shape[1]), self._column), 1)
                 if len(rows) < length:
-                    X, y = _taken(X, rows, 0), None if y is None else _taken(y, rows, 0)
+                    X, y = _take(X, rows, 0), None if y is None else _take(y, rows, 0)
                 part = Chunk(X, y)
                 if isinstance(chunk, KeptChunk):  # these rows are the same on every pass, too
                     part = KeptChunk.of(part, self._prepared.setdefault(begin, KeptRows(chunk.kept.row_bytes)))
@@ -259,10 +259,10 @@ class PersonSource(StridedSource):
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
         """Columns that a query does not read are not read here either."""
         reads = getattr(query, "reads", None)
-        if reads is None or self._column is not None or not hasattr(self._source, "reading"):
+        if reads is None or self._column is not None or not hasattr(self._source, "with_features"):
             return self.chunks()
         part = copy.copy(self)
-        part._source = self._source.reading(reads)
+        part._source = self._source.with_features(reads)
         return part.chunks()
 
     def slack(self, query: Query) -> float:
@@ -270,7 +270,7 @@ class PersonSource(StridedSource):
         return self._source.slack(query)
 
 
-def _taken(values: Any, places: NDArray[np.intp], axis: int) -> Any:
+def _take(values: Any, places: NDArray[np.intp], axis: int) -> Any:
     """Some rows (axis 0) or columns (axis 1) of an array of any kind."""
     if isinstance(values, np.ndarray) or sparse.issparse(values):
         return values[places] if axis == 0 else values[:, places]

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, colum
 from dpem._validation import ArgumentError
 from dpem.query import FloatArray
 from dpem.tables.blocks import is_series
-from dpem.tables.entries import Levels, converted
+from dpem.tables.entries import Levels, convert
 
 
 def table_and_response(
@@ -35,7 +35,7 @@ def table_and_response(
         "ensure_min_samples": 2 if reset else 1,
         "reset": reset,
     }
-    with quoting_no_entry(), np.errstate(all="ignore"):
+    with hide_entries(), np.errstate(all="ignore"):
         X = numeric_array(X, "X")
         if not needs_y:
             return validate_data(estimator, X, **options), None
@@ -67,7 +67,7 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
         if not texts and set(map(type, entries)) <= {int, float, bool}:
             with suppress(OverflowError):
                 return array.astype(np.float64)
-        return converted(entries, levels, np.dtype(np.float64)).reshape(array.shape)
+        return convert(entries, levels, np.dtype(np.float64)).reshape(array.shape)
     return array
 
 
@@ -105,7 +105,7 @@ _QUOTING = {
 
 
 @contextmanager
-def quoting_no_entry() -> Iterator[None]:
+def hide_entries() -> Iterator[None]:
     """Replace messages that would quote an entry of the data."""
     try:
         yield

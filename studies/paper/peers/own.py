@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from dpem.paper.models import MODELS
 from dpem.privacy import Account, Curator, SeededNoise, largest_price
 from dpem.query import FloatArray
@@ -76,7 +76,7 @@ def methods(problem: Problem) -> list[Method]:
 def run(problem: Problem, method: Method, tables: list[Table]) -> Outcome:
     """Tune on practice tables, then fit every table. The first fit of a kind also chooses a plan: that is tuning."""
     estimates, seconds = [], []
-    with at_most(1):
+    with thread_limit(1):
         started = time.process_time()
         settings = tuned(problem, method)
         tuning = time.process_time() - started

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from tqdm import tqdm
 
-from dpem._threads import at_most
+from dpem._threads import thread_limit
 from studies.paper.reproduce.store import Point, Results, Store
 from studies.paper.settings import Setting
 
@@ -68,7 +68,7 @@ def processes(workers: int) -> Iterator[Map]:
     The processes are spawned, not forked: other libraries' threads do not survive a fork.
     """
     if workers == 1:
-        with at_most(1), threadpool_limits(1):
+        with thread_limit(1), threadpool_limits(1):
             yield map
         return
     with multiprocessing.get_context("spawn").Pool(workers, initializer=_alone) as pool:

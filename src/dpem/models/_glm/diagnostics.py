@@ -18,7 +18,7 @@ from dpem.models._glm.steps import GlmState
 from dpem.privacy import Curator
 from dpem.queries.narrow import rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
-from dpem.tables.bounds import listed
+from dpem.tables.bounds import list_columns
 
 if TYPE_CHECKING:
     from dpem.models._glm.model import GeneralisedLinearModel, Parameters
@@ -70,7 +70,7 @@ def diagnostics(
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (
-            f"The {listed(collinear)} are nearly collinear: noise hides what the rows say of each of their "
+            f"The {list_columns(collinear)} are nearly collinear: noise hides what the rows say of each of their "
             "coefficients, whose intervals may be too short."
         )
         advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
@@ -78,7 +78,7 @@ def diagnostics(
     prior = zip(free, theta.prior_part[1:], strict=True)
     if weak := [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]:
         message = (
-            f"The rows hardly determine the coefficients of {listed(weak)} at this price: more than half of each "
+            f"The rows hardly determine the coefficients of {list_columns(weak)} at this price: more than half of each "
             "estimate is the prior's pull towards 0."
         )
         advice = "More rows, a larger epsilon or fewer columns would help."

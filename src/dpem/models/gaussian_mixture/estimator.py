@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpem import _validation as arguments
-from dpem._validation import ArgumentError, shown
+from dpem._validation import ArgumentError, describe
 from dpem.fitting.check import NEEDED
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.estimator import PrivateEstimator
@@ -101,7 +101,7 @@ class DPGaussianMixture(PrivateEstimator):
     def _model(self, schema: Schema) -> GaussianMixture:
         K = arguments.count_or_auto("n_components", self.n_components)
         if not isinstance(self.covariance_type, str) or self.covariance_type not in TYPES:
-            given = shown(self.covariance_type)
+            given = describe(self.covariance_type)
             raise ArgumentError("covariance_type", f"must be one of {', '.join(TYPES)}, got {given}.")
         whole = (schema, K, TYPES[self.covariance_type], schema.half**-2.0)
         if self.sparsity is None:

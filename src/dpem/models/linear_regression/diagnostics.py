@@ -15,7 +15,7 @@ from dpem.models.linear_regression.parameters import Parameters
 from dpem.models.linear_regression.planning import loss_on_tables
 from dpem.models.linear_regression.state import Estimate
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.tables.bounds import listed
+from dpem.tables.bounds import list_columns
 from dpem.tables.schema import Schema
 
 NOTE = (
@@ -114,22 +114,22 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
     """Slopes that the rows leave undecided, with the columns that are concerned."""
     rare = np.array(theta.rare, dtype=bool)
     if names := _named(schema, rare & ~(_two_valued(schema) & (theta.seen > TUNING.rarely_seen))):
-        message = f"Nearly all values of the {listed(names)} are missing: the slope is unknown."
+        message = f"Nearly all values of the {list_columns(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         yield Diagnostic("missing", "warning", message, advice, names)
     noise = 2 * theta.present.error  # of a share; of that of the responses later answers know more
     often = np.flatnonzero((theta.seen + 2 * noise < 1 - TUNING.often_missing) & ~rare)
     if names := tuple(dict.fromkeys(_column_name(schema, int(j)) for j in often)):
-        message = f"More than a fifth of the values of the {listed(names)} are missing: expected values replace them."
+        message = f"Over a fifth of the values of the {list_columns(names)} are missing: expected values replace them."
         advice = (
             "Slopes are biased if the response decides whether a value is missing: compare with a fit without them."
         )
         yield Diagnostic("often-missing", "warning", message, advice, names)
     if names := _named(schema, theta.collinear):
-        message = f"The {listed(names)} are nearly collinear: their slopes are hardly identified."
+        message = f"The {list_columns(names)} are nearly collinear: their slopes are hardly identified."
         advice = "Leave one of them out; intervals are wide for them."
         if len(names) == 1:
-            message = f"The {listed(names)} is nearly constant: its slope is hardly identified."
+            message = f"The {list_columns(names)} is nearly constant: its slope is hardly identified."
             advice = "Leave it out, or narrow its bounds if they are much too wide."
         yield Diagnostic("collinear", "warning", message, advice, names)
 

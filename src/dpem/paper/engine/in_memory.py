@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import array_api_compat.numpy as numpy_api
 import numpy as np
 
-from dpem._threads import side_by_side
+from dpem._threads import run_in_parallel
 from dpem._validation import ArgumentError
 from dpem.paper.engine import Levels, checked_beta, clipped_sums, projections
 from dpem.query import Array, Chunk, FloatArray
 from dpem.tables.blocks import response, sound_rows
-from dpem.tables.dense_rows import TASK, Rows, by_tasks, summed
+from dpem.tables.dense_rows import TASK, Rows, by_tasks, sum_rows
 
 if TYPE_CHECKING:
     from dpem.paper.queries import SupportQuery, WideQuery
@@ -67,11 +67,11 @@ def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
             j = slice(task * COLUMNS, min(d, (task + 1) * COLUMNS))
             clipped_sums.accumulate_columns(XT[j], a, *entry, odd, c, beta[j], out[j])
 
-        side_by_side(weigh, -(-n // TASK))
-        side_by_side(add, -(-d // COLUMNS))
+        run_in_parallel(weigh, -(-n // TASK))
+        run_in_parallel(add, -(-d // COLUMNS))
         return out
 
-    return summed(chunk, by_rows, by_columns)
+    return sum_rows(chunk, by_rows, by_columns)
 
 
 def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
@@ -99,7 +99,7 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
             c = c if has_missing else hidden  # which is not looked at
             clipped_sums.accumulate_sparse(*stored, first, sound, a, A, *entry, has_missing, c, top, beta, out[task])
 
-    side_by_side(work, tasks)
+    run_in_parallel(work, tasks)
     sums = out.sum(axis=0)
     return np.asarray(sums[:-1] + sums[-1])
 
