@@ -271,6 +271,29 @@ def test_bounds_that_are_1000_times_too_wide_are_named_and_leave_the_other_colum
     assert "wide-bounds" not in codes(plain)
 
 
+def test_a_constant_column_is_named_and_its_slope_is_unknown():
+    for seed in range(6):
+        X, y = unequal(8000, seed)
+        exact = statsmodels.OLS(y, statsmodels.add_constant(X)).fit().params
+        model = fitted(np.column_stack([X, np.ones(len(X))]), y, random_state=seed)
+        assert codes(model)["collinear"].columns == ("x3",)
+        assert model.standard_errors_[4] > 100 > 10 * abs(model.coef_[3])
+        assert model.intercept_ == pytest.approx(exact[0], abs=0.2)
+        assert (model.standard_errors_[1:4] < 0.2).all()
+
+
+def test_intervals_hold_slopes_of_columns_with_bounds_100_times_too_wide():
+    held = []
+    for seed in range(6):
+        X, y = unequal(8000, seed)
+        exact = statsmodels.OLS(y, statsmodels.add_constant(X[:, :2])).fit().params
+        model = fitted(X[:, :2], y, bounds=(-400, 800), random_state=seed)
+        low, high = model.conf_int()[:3].T
+        held.append((low <= exact) & (exact <= high))
+        assert set(codes(model)["collinear"].columns) <= {"x0", "x1"}
+    assert np.mean(held) > 0.9
+
+
 def test_collinear_columns_are_named_and_not_the_others():
     """x0 + x1 = x2 but for a little; the five others have nothing to do with it."""
     named = []

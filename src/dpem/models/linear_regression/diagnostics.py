@@ -112,8 +112,16 @@ def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnost
 
 def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
     """Slopes that the rows leave undecided, with the columns that are concerned."""
-    rare = np.array(theta.rare, dtype=bool)
-    if names := _named(schema, rare & ~(_two_valued(schema) & (theta.seen > TUNING.rarely_seen))):
+    rare, two_valued = np.array(theta.rare, dtype=bool), _two_valued(schema)
+    constant = rare & np.array(theta.crowded[:-1], dtype=bool) & (theta.seen > TUNING.rarely_seen) & ~two_valued
+    if names := _named(schema, constant):
+        message = (
+            f"Noise hides the spread of the {list_columns(names)}: the slope is unknown, and other slopes are those of "
+            "a fit without it."
+        )
+        advice = "Leave it out if it is constant, or narrow its bounds if they are much too wide."
+        yield Diagnostic("collinear", "warning", message, advice, names)
+    if names := _named(schema, rare & ~constant & ~(two_valued & (theta.seen > TUNING.rarely_seen))):
         message = f"Nearly all values of the {list_columns(names)} are missing: the slope is unknown."
         advice = "Check the spelling of its levels and its bounds, or leave the column out."
         yield Diagnostic("missing", "warning", message, advice, names)

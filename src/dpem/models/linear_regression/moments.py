@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.columns import Coding, ColumnHistograms, Columns, column_summaries
@@ -66,6 +67,16 @@ class Standardization:
     response_variance: FloatArray
 
 
+def hidden_spread(columns: Columns, moments: NoisyMatrix) -> NDArray[np.bool_]:
+    """Which columns have nearly all rows in two bins of their histogram, and there a variance that noise hides: they
+    may be constant.
+    """
+    p, (value, noise) = len(columns.centre) - 1, moments
+    mean, of_mean, of_square = value[0, 1 : p + 1], noise[0, 1 : p + 1], np.diag(noise)[1 : p + 1]
+    variance = np.diag(value)[1 : p + 1] - mean**2
+    return columns.crowded[:p] & (variance < TUNING.hidden_spread * np.sqrt(of_square + 4 * mean**2 * of_mean))
+
+
 def standardized_moments(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Standardization:
     """Correlations from moments, missing values allowed for, shrunk where they may be noise."""
     p, (released, noise) = len(coding.centre), moments
@@ -111,6 +122,8 @@ def _whitening(columns: Columns, coding: Coding, covariance: FloatArray, scale: 
 
 def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> CurrentFit:
     """The fit that moments lead to: what correlations say of the coefficients is the first measurement."""
+    if moments.variance.any():
+        coding = coding._replace(unused=coding.unused | hidden_spread(columns, moments))
     known = standardized_moments(columns, coding, moments)
     frame, whiten, p = known.frame, known.frame.whiten, known.frame.width
     slope = NoisyMatrix(np.eye(p + 1), np.zeros((p + 1, p + 1)))

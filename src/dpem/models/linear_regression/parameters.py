@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpem.models.linear_regression.columns import LEAST
 from dpem.models.linear_regression.posterior import Gaussian
 from dpem.models.linear_regression.state import CurrentFit, ErrorShape, Estimate, LinearState
 from dpem.models.linear_regression.tuning import TUNING
@@ -89,7 +90,8 @@ def final_parameters(
     collinear = np.zeros(schema.width, dtype=bool)
     if private:
         undecided, collinear = unidentified_covariance(fit)
-        misfit = A @ fit.misfit @ A.T + undecided + _excluded_covariance(fit)
+        shrunk, crowded = crowded_covariance(fit)
+        misfit, collinear = A @ fit.misfit @ A.T + undecided + shrunk + _excluded_covariance(fit), collinear | crowded
     classical = classical_covariance(fit, n)
     kept = model.kept(values, classical + privacy)
     rows = np.delete(np.eye(schema.width + 1), np.append(0, 1 + kept), axis=0)
@@ -168,14 +170,41 @@ def unidentified_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.boo
     return np.asarray(effects @ effects.T), concerned
 
 
+def crowded_covariance(fit: CurrentFit) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """A covariance of (intercept, slopes) for columns that lie in two bins of their histogram, and which it concerns.
+
+    Their rows are whitened as if their spread were larger, so what is expected before any release shrinks their slopes:
+    where the information is small, or hidden by its noise, by up to a spread of the response for a spread of the column
+    times the part of the standard deviation that is left. Where one of them is left out, how it is correlated with the
+    others is unknown, and so are their slopes. Fitted values where the columns are at their means are not concerned.
+    """
+    crowded = fit.columns.crowded[:-1] & (fit.columns.seen[:-1] > TUNING.rarely_seen)
+    directions = fit.frame.whiten.T / np.maximum(np.linalg.norm(fit.frame.whiten, axis=0), 1e-300)[:, None]
+    squares, (value, variance) = directions**2, (part[1:, 1:] for part in fit.information)
+    information = np.sum((directions @ value) * directions, axis=1)
+    noise = np.sqrt(2 * np.sum((squares @ variance) * squares, axis=1))
+    undecided = information < np.maximum(TUNING.crowded_information * fit.present, TUNING.hidden_spread * noise)
+    left = np.sum((directions @ fit.posterior.covariance[1:, 1:]) * directions, axis=1)
+    part = np.sqrt(np.clip(left / np.maximum(squares @ fit.prior[1:], 1e-300), 0.0, 1.0))
+    if (crowded & fit.unused).any():
+        undecided, part = np.ones_like(undecided), np.ones_like(part)
+    which = np.asarray(crowded & ~fit.unused & undecided)
+    size = np.where(which, part * fit.frame.y_spread * np.diag(fit.frame.scale), 0.0)
+    rows = np.vstack([-fit.frame.centre, np.eye(len(size))]) * size
+    return np.asarray(rows @ rows.T), which
+
+
 def _excluded_covariance(fit: CurrentFit) -> FloatArray:
     """The covariance of (intercept, slopes) for coordinates that are left out: a spread of the response for each spread
     of a column; the effect of a level that is too rare may be as far as the bounds of the response. Fitted values
-    without the level, or with the column in the middle of its bounds, do not depend on it.
+    without the level, or with the column in the middle of its bounds, do not depend on it. The spread of a column that
+    may be constant may be ``LEAST**2``, and fitted values at its mean do not depend on it.
     """
     p = len(fit.unused)
     level = ~np.isnan(fit.columns.share[:p])
-    size = np.where(level, (1 + abs(fit.frame.y_centre)) / 4, fit.frame.y_spread / fit.columns.spread[:p])
+    constant = fit.columns.crowded[:p] & ~fit.columns.rarely_seen[:p]
+    spread = np.where(constant, LEAST**2, fit.columns.spread[:p])
+    size = np.where(level, (1 + abs(fit.frame.y_centre)) / 4, fit.frame.y_spread / spread)
     size = np.where(fit.unused, size, 0.0)
-    rows = np.vstack([np.where(level, 1.0, 0.0), np.eye(p)]) * size
+    rows = np.vstack([np.where(level, 1.0, np.where(constant, -fit.frame.centre, 0.0)), np.eye(p)]) * size
     return np.asarray(rows @ rows.T)

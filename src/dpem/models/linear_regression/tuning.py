@@ -29,6 +29,11 @@ class Tuning:
     least_correlation: float = 0.01
     #: Rows are clipped at so many times their expected length in the moments.
     moment_radius: float = 0.9
+    #: Standard deviations of noise below which the variance, or the information, of a column in two bins of its
+    #: histogram is hidden.
+    hidden_spread: float = 2.5
+    #: Information of a row along such a column below which its slope may be shrunk.
+    crowded_information: float = 0.04
     #: Error of first coefficients because moments are clipped, whatever the noise: what counts where rows are many.
     first_error: float = 0.05
     #: Variance explained that is expected before anything is known, and the sum of the variances that standardised
