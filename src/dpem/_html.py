@@ -45,10 +45,10 @@ def number(value: float, digits: int = 3) -> str:
     return "−" + text[1:] if text.startswith("-") else text
 
 
-def measured(value: float, error: float) -> str:
+def round_to(value: float, error: float) -> str:
     """A number, rounded to two digits of its standard error.
 
-    >>> measured(0.0055214, 0.0209), measured(-60.118, 0.191), measured(1234.6, 52.0), measured(2.0, 0.0)
+    >>> round_to(0.0055214, 0.0209), round_to(-60.118, 0.191), round_to(1234.6, 52.0), round_to(2.0, 0.0)
     ('0.006', '−60.12', '1,235', '2')
     """
     if not 1e-4 <= error < 1e5 or not abs(value) < 1e7:
@@ -68,7 +68,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share < 0.9995 else "100 %"
 
 
-def wrapped(text: object) -> str:
+def wrap(text: object) -> str:
     """The text with each line wrapped at 100 characters; an indented line continues under its first word."""
     wrapper = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
     lines = []
@@ -98,7 +98,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
         finalize=finalize,
     )
-    environment.filters |= {"number": number, "measured": measured, "percent": percent, "capital": capital}
+    environment.filters |= {"number": number, "round_to": round_to, "percent": percent, "capital": capital}
     environment.filters["count"] = "{:,}".format
     environment.globals |= {"infinity": math.inf, "min": min}
     return environment

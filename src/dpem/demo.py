@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dpem._html import wrapped
+from dpem._html import wrap
 from dpem._json import plain
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.sequence import PrivateFit
@@ -135,7 +135,7 @@ def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Call
     settings = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
     model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings)
     plan = model.plan(len(X), columns=list(X.columns))
-    say("\n2. The plan of a regression, before it is paid for\n" + textwrap.indent(wrapped(plan), "   "))
+    say("\n2. The plan of a regression, before it is paid for\n" + textwrap.indent(wrap(plan), "   "))
     model.fit(X, y)
     reference = kind(epsilon=math.inf, **settings).fit(X, y)
     private, exact = model.summary(), reference.summary()
@@ -183,9 +183,9 @@ def _matching_order(model: PrivateFit, reference: PrivateFit) -> list[int]:
 
 def _finish(model: PrivateFit, purpose: str, report: Path, say: Callable[[str], None]) -> dict[str, object]:
     """Print the diagnostics and write the report; the fit check and the guarantee as plain data."""
-    say(textwrap.indent(wrapped(f"Fit check: {model.fit_check_}"), "   "))
+    say(textwrap.indent(wrap(f"Fit check: {model.fit_check_}"), "   "))
     for diagnostic in model._diagnostics():
-        say(textwrap.indent(wrapped(diagnostic), "   "))
+        say(textwrap.indent(wrap(diagnostic), "   "))
     about = About("RAND Health Insurance Experiment", time.strftime("%Y-%m-%d"), purpose)
     write_report(model, report, about=about)
     return {"fit_check": str(model.fit_check_), "guarantee": str(model.guarantee_)}

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.replay import Verdict, compare, in_memory, overspent, replay
+from dpem.audit.replay import Verdict, compare, excess_cost, in_memory, replay
 from dpem.audit.tape import record
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.engine import engine_of
@@ -80,7 +80,7 @@ def replay_narrow(name: str, dtype: Any, layout: str, device: str) -> Verdict:
         if "refused" in first.outcome:
             verdict.faults.append(first.outcome["refused"])
             continue
-        verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
+        verdict.faults += excess_cost(first, float(model.epsilon), float(model.delta))
         at = np.array([N - 1])
         for kind in neighbours(rows, np.ones(device_rows.D), missing=True, broken=True, where=at):
             second = record(model, *hold(kind), frozen=first)

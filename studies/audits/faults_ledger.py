@@ -232,13 +232,13 @@ class Attempts:
                     self.confirmed[ledger.noted] = "confirmed"
         unnamed, unclosed = [], []
         for one in warned:
-            if "that of the fit before had" in str(one.message):
+            if "that of the previous fit had" in str(one.message):
                 continue  # tables of other sizes under one name are part of the campaign
-            (unnamed if "does not name its model" in str(one.message) else unclosed).append(one.message)
+            (unnamed if "was not recorded" in str(one.message) else unclosed).append(one.message)
         for message in unnamed:
-            self.found.sentence(message, "does not name its model, since")
+            self.found.sentence(message, "was not recorded: ")
         if unclosed:
-            self.found.sentence(unclosed[0], 'stays charged and shows as "no answer"')
+            self.found.sentence(unclosed[0], 'with the outcome "no answer"')
             return "answered, not closed"
         self.confirmed[ledger.noted] = "answered"
         return "answered"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpem.audit.neighbours import Table, contents
+from dpem.audit.neighbours import Table, replacement_rows
 from dpem.query import FloatArray
 
 
@@ -17,7 +17,7 @@ def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray
     """
     X, y = rows.X, rows.y
     d = X.shape[1]
-    yield from contents(X, y, np.ones(d), at, missing=True, broken=True)
+    yield from replacement_rows(X, y, np.ones(d), at, missing=True, broken=True)
     big = float(np.finfo(X.dtype).max)
     least = float(np.finfo(X.dtype).smallest_subnormal)
     tiny = float(np.finfo(X.dtype).tiny)

@@ -20,13 +20,13 @@ from dpem.audit.general import (
     Fit,
     estimator_of,
     gaussian_ratio,
-    invented,
     plackett_luce,
     replay_model,
+    simulated_table,
     subject,
     transcript_ratio,
 )
-from dpem.audit.replay import Verdict, compare, in_memory, overspent
+from dpem.audit.replay import Verdict, compare, excess_cost, in_memory
 from dpem.audit.tape import record
 from dpem.cli.audit import SUBJECTS
 from dpem.cli.audit import audit as command
@@ -264,11 +264,11 @@ class TestGeneral:
             assert linear_fit.ratio(tape, neighbour) == pytest.approx(replayed, rel=1e-9)
 
     def test_a_search_is_recorded_with_its_candidates(self):
-        table = invented("search", 100, 3)
+        table = simulated_table("search", 100, 3)
         tape = record(estimator_of("search", EPSILON, DELTA, 3), *in_memory(table))
         assert [answer.kind for answer in tape.answers].count("top_k") == 1
         assert len(tape.answers) == len(tape.model.releases_) > 2 * 4
-        assert list(overspent(tape, EPSILON, DELTA)) == []
+        assert list(excess_cost(tape, EPSILON, DELTA)) == []
 
 
 def dpem_audit(*arguments):

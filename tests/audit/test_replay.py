@@ -9,7 +9,7 @@ from scipy import sparse
 
 from dpem import DPStandardScaler, read_table
 from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.replay import compare, in_memory, replay, unequal
+from dpem.audit.replay import compare, differences, in_memory, replay
 from dpem.audit.tape import Tape, TapedAccount, TapedNoise, TapedSource, record
 from dpem.fitting.step import run_steps
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
@@ -213,5 +213,5 @@ def test_a_recording_is_equal_to_itself_and_unequal_to_another():
     estimator, kind = CASES["mixture, dense"]
     rows = in_memory(table(kind))
     first = record(estimator, *rows)
-    assert list(unequal(first, record(estimator, *rows, frozen=first))) == []
-    assert list(unequal(first, record(estimator, *rows))) != []
+    assert list(differences(first, record(estimator, *rows, frozen=first))) == []
+    assert list(differences(first, record(estimator, *rows))) != []

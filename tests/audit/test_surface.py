@@ -92,7 +92,7 @@ def test_the_journal_of_a_charge_is_for_its_owner_only(tmp_path):
     modes: dict[str, int] = {}
     before = os.umask(0)
     try:
-        with suppress(KeyboardInterrupt), ledger._store.writing("patients") as connection:
+        with suppress(KeyboardInterrupt), ledger._store.write_transaction("patients") as connection:
             connection.exec_driver_sql("INSERT INTO dpem_meta VALUES (7)")
             modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
             raise KeyboardInterrupt  # and it is rolled back
@@ -156,7 +156,7 @@ def test_a_ledger_with_planted_views_or_triggers_is_refused(tmp_path, planted):
     connection = sqlite3.connect(tmp_path / "budget.db", isolation_level=None)
     connection.executescript(planted)
     connection.close()
-    with pytest.raises(LedgerError, match="not as"):
+    with pytest.raises(LedgerError, match="not a valid ledger"):
         ledger.charge(0.1, 1e-6, Price(0.0001))
 
 

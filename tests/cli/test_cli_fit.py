@@ -227,9 +227,9 @@ def test_what_a_fit_warns_of_is_in_the_text_and_in_the_json(monkeypatch):
 
 
 def test_estimates_are_printed_as_precisely_as_they_are_known():
-    from dpem.cli.fit import rounded
+    from dpem.cli.fit import ascii_number
 
-    assert [rounded(v, e) for v, e in ((-60.118, 0.191), (1234.6, 52.0), (0.0055214, 0.0209), (2.0, 0.0))] == [
+    assert [ascii_number(v, e) for v, e in ((-60.118, 0.191), (1234.6, 52.0), (0.0055214, 0.0209), (2.0, 0.0))] == [
         "-60.12",
         "1235",
         "0.006",

@@ -101,7 +101,7 @@ def test_a_policy_file_refuses_a_fit_before_the_charge():
     assert (done.code, done.out) == (0, "Each later fit of patients must meet this policy.\n")
     refused = dpem(*FIT, *ON)
     assert refused.code == 4
-    assert "requires at least 601 rows, and this table has 600" in refused.err
+    assert "requires at least 601 rows, but this table has 600" in refused.err
     ledger = Ledger(LEDGER, "patients")
     assert (ledger.history(), [one.reason for one in ledger.state().refusals]) == ([], ["policy"])
     with open("policy.json", "w", encoding="utf-8") as file:
@@ -122,7 +122,7 @@ def test_a_bad_policy_file_is_refused_in_one_sentence(name, text):
 def test_a_name_like_another_is_warned_of():
     done = dpem("ledger", "open", *AT, "--dataset", "Patients", "--epsilon", "1", "--delta", "1e-4")
     assert done.code == 0
-    assert "warning: dataset 'Patients' is now open beside 'patients'" in done.err
+    assert "warning: dataset 'Patients' is named like 'patients'" in done.err
 
 
 def test_the_csv_has_the_digest_of_each_entry():

@@ -139,7 +139,7 @@ def test_predictions_need_the_scaler_of_the_fit(scaled):
 def test_a_scaler_that_the_fit_did_not_have_is_refused(scaled):
     assert dpem(*MIXTURE, *PRICE, "--out", "plain.json").code == 0
     message = refused("plain.json", "patients.csv", "--scaler", "scaler.json")
-    assert "'plain.json' was fitted to columns as they are, or was saved without naming its scaler" in message
+    assert "'plain.json' was fitted to unscaled columns, or saved without its scaler" in message
     assert dpem("predict", "plain.json", "patients.csv", "--out", "p.csv").code == 0
 
 

@@ -57,13 +57,13 @@ def test_long_work_is_named(monkeypatch, capsys):
     echo = common.click.echo
     monkeypatch.setattr(common.click, "echo", lambda *text, **how: (echo(*text, **how), shown.set()))
     monkeypatch.setattr(common, "PROGRESS_AFTER", 0.01)
-    with common.Session().waiting("choosing settings"):
+    with common.Session().notice("choosing settings"):
         assert shown.wait(timeout=300)
     assert capsys.readouterr().err == "dpem: choosing settings ...\n"
 
 
 def test_quick_work_is_not_named(capsys):
-    with common.Session().waiting("choosing settings"):
+    with common.Session().notice("choosing settings"):
         pass
     assert capsys.readouterr().err == ""
 

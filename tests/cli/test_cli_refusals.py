@@ -85,7 +85,7 @@ def odd_files(folder):
         ([*MIXTURE, "--epsilon", "0.01", "--delta", "1e-4"], Exit.PLAN, "--sigma must be given"),
         (["scale", "patients.csv", "--bounds", "1", *PRICE[:4]], Exit.USAGE, "must be two numbers such as 0,100"),
         (["scale", "patients.csv", "--bounds", "5,1", *PRICE[:4]], Exit.USAGE, "low below high"),
-        (["scale", "patients.csv", "--bounds", "short.json", *PRICE[:4]], Exit.DATA, "must hold an object"),
+        (["scale", "patients.csv", "--bounds", "short.json", *PRICE[:4]], Exit.DATA, "must contain a JSON object"),
         (["ledger", "open", "--dataset", "x", *PRICE[:4]], Exit.USAGE, "DPEM_LEDGER is not set"),
         (["ledger", "open", "--dataset", "patients", "--ledger", LEDGER, *PRICE[:4]], Exit.LEDGER, "is open already"),
         (
@@ -164,7 +164,7 @@ def test_noise_is_not_paid_for_unless_wanted():
     assert "Not feasible as it is" in dry.out
     refused = dpem(*noisy)
     assert refused.code == Exit.PLAN
-    assert "--anyway fits all the same" in refused.err
+    assert "--anyway overrides this" in refused.err
     assert charged() == 0
     done = dpem(*noisy, "--anyway")
     assert done.code == 0, done.err

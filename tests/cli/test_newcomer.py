@@ -58,7 +58,7 @@ def test_from_nothing_to_two_models_and_a_page_of_the_dataset():
     assert dpem("ledger", "open", "--epsilon", "3", "--delta", "1e-5").code == 0
     dry = dpem("fit", "linear-regression", "--dry-run")
     assert dry.code == 0, dry.err
-    assert "not used, as dpem.toml has no bounds or levels for them: Nummer, Datum, Bemerkung" in dry.err
+    assert "columns without bounds or levels in dpem.toml are not used: Nummer, Datum, Bemerkung" in dry.err
     begun = datetime.now(UTC)
     assert dpem("fit", "linear-regression", "--report", "report.html").code == 0
     first = Path("report.html").read_text(encoding="utf-8").split("</header>")[0]

@@ -9,7 +9,7 @@ import statsmodels.api as sm
 import statsmodels.formula.api as smf
 
 import dpem
-from dpem.fitting.check import judged
+from dpem.fitting.check import check_lead
 
 BOUNDS = {"a": (-6, 6), "b": (-6, 6), "y": (-20, 20), "count": (0, 200)}
 LEVELS = {"g": ["n", "s", "w"]}
@@ -159,6 +159,6 @@ def test_a_fit_check_that_is_only_noisy_is_a_note_where_coefficients_are_clear()
     """The check's own noise hides the improvement; a check that contradicts the coefficients stays a warning."""
     model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=5.0, delta=1e-6).fit(rows())
     for lead, severity in ((0.01, "note"), (-0.5, "warning")):
-        model.fit_check_ = judged(lead, 0.02, "the intercept alone", "More rows would help.")
+        model.fit_check_ = check_lead(lead, 0.02, "the intercept alone", "More rows would help.")
         (diagnostic,) = (one for one in model.diagnostics_ if one.code == "fit-check")
         assert diagnostic.severity == severity

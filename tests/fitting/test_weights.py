@@ -12,7 +12,7 @@ import statsmodels.api as sm
 
 import dpem
 from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.replay import compare, overspent
+from dpem.audit.replay import compare, excess_cost
 from dpem.audit.tape import Totalled, record
 from dpem.fitting.weights import FindWeights, Shares, Weights
 from dpem.privacy import Account, Curator, PrivateNoise
@@ -94,7 +94,7 @@ def test_replay_with_the_weight_exchanged_as_part_of_the_record(kind):
     for query in (event for event in first.events if isinstance(event, Totalled)):  # the condition of the lemma
         assert query.bound.size_l2 <= query.bound.l2
         assert query.bound.size_linf <= query.bound.linf
-    faults, compared = list(overspent(first, 1.0, 1e-6)), 0
+    faults, compared = list(excess_cost(first, 1.0, 1e-6)), 0
     for other in list(neighbours(table, np.ones(4), missing=True, broken=True))[:: 12 if kind == "poisson" else 5]:
         faults += compare(first, record(estimator, other.X, other.y, frozen=first)).faults
         compared += 1
@@ -111,7 +111,7 @@ def test_a_query_with_contributions_longer_than_its_sensitivity_is_refused_befor
     curator = Curator(ArraySource(np.ones((10, 2))), Account(1.0, 1e-6), PrivateNoise())
     query = Shifted(Schema.of(["x", "w"], {"x": (0, 1)}, {}, weight="w", max_weight=1.0))
     with pytest.raises(ValueError, match="contributions longer than its sensitivity"):
-        Weights(0.5, 0.5).seen_by(curator).measure(query, rho=0.01)
+        Weights(0.5, 0.5).weighted_curator(curator).measure(query, rho=0.01)
     assert curator.account.releases == []
 
 
@@ -173,7 +173,7 @@ def test_the_plan_has_the_weights_and_the_price_is_the_same():
 def test_effective_rows_are_kishs():
     shares = np.array([1.0, 0.5, 0.5, 0.1])
     weights = Weights(float(shares.mean()), float((shares**2).mean() / shares.mean()))
-    curator = weights.seen_by(type("Curator", (), {"n_rows": 4000})())
+    curator = weights.weighted_curator(type("Curator", (), {"n_rows": 4000})())
     assert curator.n_rows == round(4000 * shares.mean() ** 2 / (shares**2).mean())
 
 

@@ -17,7 +17,7 @@ from sklearn.mixture import GaussianMixture as Reference
 from dpem import Budget, DPGaussianMixture
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
-from dpem.fitting.check import judged
+from dpem.fitting.check import check_lead
 from dpem.fitting.diagnostics import FitWarning
 from dpem.models.gaussian_mixture import start_steps as mixture_start
 from dpem.models.gaussian_mixture.covariance_types import TYPES
@@ -352,7 +352,7 @@ def test_rows_that_no_component_describes_are_reported():
 def test_a_check_that_decides_nothing_is_a_note_if_components_are_stable():
     model = DPGaussianMixture(2, epsilon=math.inf, delta=1e-6, bounds=BOUNDS).fit(three_groups(400)[0])
     for lead, moved, severity in ((0.01, 0.0, "note"), (-0.3, 0.0, "warning"), (0.01, 0.2, "warning")):
-        model.fit_check_ = judged(lead, 0.05, "one Gaussian", "")
+        model.fit_check_ = check_lead(lead, 0.05, "one Gaussian", "")
         model.theta_ = replace(model.theta_, moved=moved)
         assert model.diagnostics_[0].severity == severity
 

@@ -9,7 +9,7 @@ import statsmodels.api as sm
 
 import dpem
 from dpem.audit.neighbours import Table, neighbours
-from dpem.audit.replay import compare, in_memory, overspent
+from dpem.audit.replay import compare, excess_cost, in_memory
 from dpem.audit.tape import record
 from dpem.fitting.selection import MeanResidual, ThresholdScores
 from dpem.models._glm.families import Bernoulli, Poisson
@@ -118,7 +118,7 @@ def test_an_odd_row_shows_in_no_query_and_no_word(kind):
     model = estimator(kind, **PRICE, bounds=(-4, 4), random_state=None)
     first = record(model, *in_memory(rows))
     assert "refused" not in first.outcome
-    assert list(overspent(first, **PRICE)) == []
+    assert list(excess_cost(first, **PRICE)) == []
     for other in (one for one in neighbours(rows, np.ones(22), missing=True, broken=True) if one.name in ODD):
         assert compare(first, record(model, *in_memory(other), frozen=first)).faults == [], other.name
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpem import DPGaussianMixture, DPLatentClass, DPMixtureRegression
-from dpem.fitting.rehearsal import moved, watched, with_failures
+from dpem.fitting.rehearsal import boundary_sample, moved, with_failures
 from dpem.models.gaussian_mixture import planning as groups
 from dpem.models.latent_class import planning as classes
 from dpem.models.latent_class.queries import Items
@@ -66,7 +66,7 @@ def test_watched_rows_stand_for_all():
     rng = np.random.default_rng(0)
     before = rng.normal(0, 3, (20_000, 3))
     after = before + rng.normal(0, 0.5, before.shape)
-    rows, weight = watched(before)
+    rows, weight = boundary_sample(before)
     assert weight.sum() == pytest.approx(1)
     counted = np.mean(before.argmax(axis=1) != after.argmax(axis=1))
     assert moved(before[rows], after[rows], weight) == pytest.approx(counted, rel=0.05)

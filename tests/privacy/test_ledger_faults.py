@@ -174,7 +174,7 @@ def test_a_folder_that_is_not_there(tmp_path):
     [
         (b"patient,diagnosis\n" * 100, "file is not a database"),
         (b"note\n", "file is not a database"),
-        (b"", "holds no ledger yet"),
+        (b"", "has no ledger yet"),
         (None, "unable to open database file"),
     ],
 )
@@ -198,7 +198,7 @@ def test_another_program_s_database_is_left_alone(tmp_path):
     connection.execute("CREATE TABLE notes (text)")
     connection.commit()
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match="holds no ledger yet"):
+    with pytest.raises(LedgerError, match="has no ledger yet"):
         Ledger(f"sqlite:///{path}", "patients").charge(*SMALL)
     assert path.read_bytes() == before
     connection.close()
@@ -229,7 +229,7 @@ def test_a_file_that_stays_locked(tmp_path, monkeypatch):
     message = "another process has kept it busy for more than 0.2 seconds; nothing was recorded"
     with pytest.raises(LedgerError, match=message):
         ledger.charge(*SMALL)
-    with pytest.warns(RuntimeWarning, match='charge 2 stays charged and shows as "no answer"'):
+    with pytest.warns(RuntimeWarning, match='charge 2 stays, with the outcome "no answer"'):
         charge.close("answered")
     assert [charge.outcome for charge in ledger.history()] == ["no answer"]  # readers need not wait
     other.execute("ROLLBACK")
@@ -295,7 +295,7 @@ def test_new_ledgers_made_at_the_same_moment(url, monkeypatch):
 def test_a_charge_is_on_disk_before_it_returns(tmp_path):
     """Every connection that writes asks SQLite for the folder to be synced after the journal is gone."""
     ledger = Ledger(f"sqlite:///{Path(tmp_path)}/budget.db").open("patients", 1.0, 1e-5)
-    with ledger._store.writing("patients") as connection:
+    with ledger._store.write_transaction("patients") as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1

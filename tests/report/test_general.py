@@ -10,8 +10,8 @@ from small_models import BOUNDS, DPMeans, DPTwoClasses, DPTwoComponents, people
 from test_report import Outline, words
 
 from dpem import DPGaussianMixture, DPLatentClass, DPLinearRegression, DPMixtureRegression, DPStandardScaler, Ledger
-from dpem._html import measured, number
-from dpem.fitting.check import judged
+from dpem._html import number, round_to
+from dpem.fitting.check import check_lead
 from dpem.fitting.summary import GIVEN as GIVEN_BY_USER
 from dpem.fitting.summary import Setting
 from dpem.paper import DPSymmetricMixture
@@ -47,7 +47,7 @@ def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model, tm
 def test_every_estimate_with_its_interval_in_units(model):
     shown = words(render(model))
     for row in model.summary().itertuples():
-        value, low, high = (measured(part, row.standard_error) for part in (row.estimate, row.lower, row.upper))
+        value, low, high = (round_to(part, row.standard_error) for part in (row.estimate, row.lower, row.upper))
         assert value in shown
         assert f"{low} to {high}" in shown
 
@@ -85,7 +85,7 @@ def test_of_many_columns_those_that_differ_are_drawn():
 
 def test_a_fit_that_is_no_better_says_so_in_the_first_screen(fitted):
     model = copy.copy(fitted["DPMeans"])
-    model.fit_check_ = judged(0.01, 0.05, "a mean of zero", "Ask for more rows.")
+    model.fit_check_ = check_lead(0.01, 0.05, "a mean of zero", "Ask for more rows.")
     first = render(model).split("</header>")[0]
     assert 'class="check poor"' in first
     assert "Ask for more rows." in first
@@ -112,7 +112,7 @@ def test_a_scaler_s_price_is_in_the_one_statement():
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0, 12.0, 50.0, 1000.0])
 def test_no_saturated_percentage(epsilon):
-    message = facts.guesses(epsilon, 1e-6)
+    message = facts.guess_rate(epsilon, 1e-6)
     assert "100.0" not in message
     if "of 100" in message:
         assert float(re.search(r"[\d.]+", message).group()) >= 100 * facts.best_guess(epsilon, 1e-6)

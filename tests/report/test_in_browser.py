@@ -8,7 +8,7 @@ from dpem import Ledger
 from dpem.paper import DPMissingRegression
 from dpem.privacy import largest_price
 from dpem.report import About, render
-from dpem.report.ledger_page import Published, ledger_page
+from dpem.report.ledger_page import PublishedModel, ledger_page
 
 pytestmark = pytest.mark.usefixtures("chromium")
 
@@ -62,7 +62,7 @@ def test_the_page_of_a_dataset_at_any_width(chromium, tmp_path):
     model = DPTwoComponents(epsilon=1.0, delta=1e-6, bounds=BOUNDS, budget=ledger).fit(people())
     (charge,) = ledger.history()
     page = ledger_page(
-        "sqlite:///budget.db", [ledger.state()], {charge.model: Published(model, "./a.json", "./a%20b.html")}
+        "sqlite:///budget.db", [ledger.state()], {charge.model: PublishedModel(model, "./a.json", "./a%20b.html")}
     )
     path = tmp_path / "book.html"
     path.write_text(page, encoding="utf-8")

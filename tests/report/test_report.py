@@ -14,7 +14,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from dpem import DPStandardScaler
-from dpem._html import _environment, measured, number
+from dpem._html import _environment, number, round_to
 from dpem.fitting import summary
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.paper.estimators.summary import coefficient_noise
@@ -132,7 +132,7 @@ class TestContent:
     def test_every_coefficient(self, model, page):
         for value in model.coef_[model.support_]:
             noise = coefficient_noise(model)
-            assert (number(float(value), 5) if noise is None else measured(float(value), noise)) in words(page)
+            assert (number(float(value), 5) if noise is None else round_to(float(value), noise)) in words(page)
 
     def test_the_prediction(self, model, page):
         found = model.plan_.prediction
@@ -196,7 +196,7 @@ class TestContent:
 
     @pytest.mark.parametrize("thing", [DPStandardScaler(), None, "model"])
     def test_something_else(self, thing):
-        with pytest.raises(ValueError, match=r"^a report is made of a fitted model; got \w+\.$"):
+        with pytest.raises(ValueError, match=r"^a report needs a fitted model; got \w+\.$"):
             render(thing)
 
     def test_an_unfitted_model(self):
@@ -212,7 +212,7 @@ class TestContent:
 
 class TestFacts:
     def test_shares_add_up_to_the_whole_price(self, model):
-        parts = facts.bill(facts.queries(model))
+        parts = facts.charged_queries(facts.queries(model))
         if math.isfinite(model.guarantee_.epsilon):
             spent = total_price(list(model.releases_)).rho / model.guarantee_.price.rho
             assert 0.5 < spent <= 1 + 1e-9
@@ -221,7 +221,7 @@ class TestFacts:
     def test_a_row_pays_in_one_batch(self, models):
         queries = facts.queries(models["paper"])
         assert len(queries) > 1
-        assert len(facts.bill(queries)) == 1
+        assert len(facts.charged_queries(queries)) == 1
 
     @pytest.mark.parametrize(
         ("arguments", "count"),

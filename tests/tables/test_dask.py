@@ -391,6 +391,6 @@ def test_a_frame_of_delayed_parts():
     ]
     meta = pd.DataFrame({"a": pd.Series([], dtype=object), "b": pd.Series([], dtype=float)})
     frame = dd.from_delayed([dask.delayed(part) for part in parts], meta=meta, verify_meta=False)
-    source = DaskSource(frame, spelled=["a"])
+    source = DaskSource(frame, numeric=["a"])
     assert source.n_rows == 4
     np.testing.assert_array_equal(source._X.compute(), [[1, 0.5], [2, 0.5], [np.nan, 1], [3, 1]])

@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 
 from dpem import DPGridSearch, DPLinearRegression, DPLogisticRegression, DPStandardScaler
-from dpem.audit.replay import unequal
+from dpem.audit.replay import differences
 from dpem.audit.tape import record
 from dpem.fitting.weights import _with_column
 from dpem.paper import DPSymmetricMixture
@@ -163,7 +163,7 @@ def test_a_fit_says_the_same(name):
     for odd in ("very long text", "bytes", "two numbers", "complex", "larger", "none"):
         changed = [list(row) for row in rows]
         changed[PLACE][0] = ODD[odd]
-        assert list(unequal(first, record(estimator, *opened(changed), frozen=first))) == []
+        assert list(differences(first, record(estimator, *opened(changed), frozen=first))) == []
 
 
 def test_what_is_refused_is_a_matter_of_shape_and_type():

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from dpem import registry
-from dpem.audit.neighbours import Table, neighbours, replaced
-from dpem.audit.replay import Verdict, compare, in_memory, overspent
+from dpem.audit.neighbours import Table, neighbours, replace_rows
+from dpem.audit.replay import Verdict, compare, excess_cost, in_memory
 from dpem.audit.tape import Answered, Tape, Totalled, record
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.search import DPGridSearch
@@ -97,8 +97,8 @@ def subject(model: str, *, epsilon: float, delta: float, rows: int = ROWS, colum
     >>> subject("linear-regression", epsilon=1.0, delta=1e-5, rows=50, columns=2).adversaries
     ('every release',)
     """
-    estimator, table = estimator_of(model, epsilon, delta, columns), invented(model, rows, columns)
-    corners = [replaced(table, name, row, y, np.array([0])) for name, row, y in _corners(model, columns)]
+    estimator, table = estimator_of(model, epsilon, delta, columns), simulated_table(model, rows, columns)
+    corners = [replace_rows(table, name, row, y, np.array([0])) for name, row, y in _corners(model, columns)]
     tape = fitted(record(estimator, *in_memory(corners[0])))
     replays = [(corner, record(estimator, *in_memory(corner), frozen=tape)) for corner in corners]
     pairs = sorted(itertools.combinations(replays, 2), key=lambda pair: -_distance(pair[0][1], pair[1][1]))[:FINALISTS]
@@ -113,9 +113,9 @@ def subject(model: str, *, epsilon: float, delta: float, rows: int = ROWS, colum
 
 def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, columns: int = COLUMNS) -> Verdict:
     """Record a fit of a model to an invented table and play it again on every kind of neighbour."""
-    estimator, table = estimator_of(model, epsilon, delta, columns), invented(model, rows, columns)
+    estimator, table = estimator_of(model, epsilon, delta, columns), simulated_table(model, rows, columns)
     first = fitted(record(estimator, *in_memory(table)))
-    verdict = Verdict(list(overspent(first, epsilon, delta)))
+    verdict = Verdict(list(excess_cost(first, epsilon, delta)))
     for kind in neighbours(table, np.ones(columns), missing=True, broken=True):
         verdict.merge(compare(first, record(estimator, *in_memory(kind), frozen=first)), kind.name)
     return verdict
@@ -158,7 +158,7 @@ def _box(model: str) -> _Box:
     return _Box(0.0 if levels else -high, high, responses if kind._needs_y else (), levels)
 
 
-def invented(model: str, rows: int, columns: int) -> Table:
+def simulated_table(model: str, rows: int, columns: int) -> Table:
     """Rows within the bounds, with responses for a model that has them: the same at every call."""
     rng, box = np.random.default_rng(0), _box(model)
     X = rng.integers(0, 2, (rows, columns)).astype(float) if box.levels else rng.uniform(-1, 1, (rows, columns))
@@ -184,7 +184,7 @@ def _distance(one: Tape, two: Tape) -> float:
     squared distance in units of it.
     """
     pairs = zip(one.answers, two.answers, strict=True)
-    return float(sum(np.sum(((here.statistic - there.statistic) / here.scale) ** 2) for here, there in pairs))
+    return float(sum(np.sum(((a.statistic - b.statistic) / a.scale) ** 2) for a, b in pairs))
 
 
 def _new_distance(estimator: BaseEstimator, one: Table, two: Table) -> float:
@@ -202,8 +202,8 @@ def gaussian_ratio(answer: FloatArray, first: FloatArray, second: FloatArray, sc
     >>> gaussian_ratio(np.array([0.0]), np.array([0.0]), np.array([2.0]), 1.0)
     2.0
     """
-    away, near = answer - second, answer - first
-    return float(away @ away - near @ near) / (2 * scale**2)
+    from_second, from_first = answer - second, answer - first
+    return float(from_second @ from_second - from_first @ from_first) / (2 * scale**2)
 
 
 def plackett_luce(scores: FloatArray, chosen: NDArray[np.intp]) -> float:
@@ -218,10 +218,10 @@ def plackett_luce(scores: FloatArray, chosen: NDArray[np.intp]) -> float:
     """
     weights = np.exp(scores - np.max(scores))
     picked = weights[chosen]
-    never = weights.copy()
-    never[chosen] = 0.0
-    left = never.sum() + np.cumsum(picked[::-1])[::-1]
-    return float(np.sum(np.log(picked) - np.log(left)))
+    unselected = weights.copy()
+    unselected[chosen] = 0.0
+    remaining = unselected.sum() + np.cumsum(picked[::-1])[::-1]
+    return float(np.sum(np.log(picked) - np.log(remaining)))
 
 
 def transcript_ratio(first: Tape, second: Tape) -> float:

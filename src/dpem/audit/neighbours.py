@@ -21,7 +21,7 @@ class Table(NamedTuple):
     y: FloatArray | None
 
 
-def contents(
+def replacement_rows(
     X: Rows, y: FloatArray | None, beta: FloatArray, row: int, *, missing: bool = False, broken: bool = False
 ) -> Iterator[tuple[str, Rows, float]]:
     """The rows that can replace a row: name, entries, response. ``beta`` is the direction of the fitted coefficients.
@@ -63,7 +63,7 @@ def contents(
         yield "infinite with both signs", np.resize([np.inf, -np.inf], d), np.inf
 
 
-def replaced(table: Table, name: str, rows: Rows, response: float, where: NDArray[np.intp]) -> Table:
+def replace_rows(table: Table, name: str, rows: Rows, response: float, where: NDArray[np.intp]) -> Table:
     """The table with the rows at ``where`` replaced."""
     X = np.array(table.X)
     X[where] = rows.astype(X.dtype)
@@ -88,5 +88,5 @@ def neighbours(
     16
     """
     where = np.array([len(table.X) // 2]) if where is None else where
-    for name, rows, response in contents(table.X, table.y, beta, int(where[0]), missing=missing, broken=broken):
-        yield replaced(table, name, np.asarray(rows, dtype=float), response, where)
+    for name, rows, response in replacement_rows(table.X, table.y, beta, int(where[0]), missing=missing, broken=broken):
+        yield replace_rows(table, name, np.asarray(rows, dtype=float), response, where)

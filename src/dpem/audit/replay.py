@@ -51,8 +51,8 @@ class Verdict:
 def compare(first: Tape, second: Tape, *, rows: int = 1) -> Verdict:
     """The verdict on two tapes of neighbours that differ in at most ``rows`` rows; the second was frozen."""
     verdict = Verdict(neighbours=1)
-    verdict.faults += unequal(first, second)
-    verdict.faults += unpaid(second.events)
+    verdict.faults += differences(first, second)
+    verdict.faults += unpaid_events(second.events)
     moved: set[int] = set()
     release: Release | None = None
     for one, two in zip(first.events, second.events, strict=False):
@@ -72,7 +72,7 @@ def compare(first: Tape, second: Tape, *, rows: int = 1) -> Verdict:
     return verdict
 
 
-def unequal(first: Tape, second: Tape) -> Iterator[str]:
+def differences(first: Tape, second: Tape) -> Iterator[str]:
     """Where the control flow or the outcome of two fits differ, if they do."""
     for place, (one, two) in enumerate(zip(first.events, second.events, strict=False)):
         if one != two:
@@ -85,7 +85,7 @@ def unequal(first: Tape, second: Tape) -> Iterator[str]:
             yield f"the public outcome {name!r} differs although every answer was the same"
 
 
-def unpaid(events: list[Event]) -> Iterator[str]:
+def unpaid_events(events: list[Event]) -> Iterator[str]:
     """Whether anything was computed or released before it was paid for."""
     if events and not isinstance(events[0], BudgetCharged):
         yield f"the first event is {type(events[0]).__name__}, not the charge of the budget"
@@ -104,7 +104,7 @@ def unpaid(events: list[Event]) -> Iterator[str]:
             answerable = max(0, answerable - 1)
 
 
-def overspent(tape: Tape, epsilon: float, delta: float) -> Iterator[str]:
+def excess_cost(tape: Tape, epsilon: float, delta: float) -> Iterator[str]:
     """Whether the noise, priced afresh, costs more than (ε, δ).
 
     Gaussian: ρ = Δ²/(2τ²). Selection of k: ρ = k·λ²/(2b²). Laplace, for each draw of peeling: noisy arg-max 2(λ/b)²,
@@ -164,7 +164,7 @@ def replay(
         first = record(estimator, *hold(origin))
         model = first.model
         if "refused" not in first.outcome:
-            verdict.faults += overspent(first, float(model.epsilon), float(model.delta))
+            verdict.faults += excess_cost(first, float(model.epsilon), float(model.delta))
         for kind in kinds:
             second = record(estimator, *hold(kind), frozen=first)
             verdict.merge(compare(first, second, rows=counted), f"{origin.name} → {kind.name}")

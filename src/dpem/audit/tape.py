@@ -198,7 +198,7 @@ def record(
     ['BudgetCharged', 'ReleaseCharged', 'Totalled', 'Answered']
     """
     tape, model = Tape(), clone(estimator)
-    _listen(model, tape, None if frozen is None else iter(frozen.answers), second)
+    _observe(model, tape, None if frozen is None else iter(frozen.answers), second)
     model.budget = TapedBudget(tape)
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
@@ -212,7 +212,7 @@ def record(
     return tape
 
 
-def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None, second: Source | None = None) -> None:
+def _observe(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None, second: Source | None = None) -> None:
     """Record what the curator of an estimator does; of a search also those of all candidates."""
     make = model._curator
 
@@ -226,7 +226,7 @@ def _listen(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None,
         fit = model._fitted
 
         def fitted(place: int, candidate: PrivateFit, X: object, y: object) -> Any:
-            _listen(candidate, tape, frozen)
+            _observe(candidate, tape, frozen)
             return fit(place, candidate, X, y)
 
         model._fitted = fitted

@@ -9,7 +9,7 @@ import click
 
 from dpem import registry
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Session, refusing
+from dpem.cli.common import Exit, Session, refusals
 from dpem.cli.options import Number, option
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
     replays: dict[str, Verdict] = {}
     findings: list[Finding] = []
     hidden = session.json or not sys.stderr.isatty()
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         privacy_parameters(claim["epsilon"], claim["delta"])
         for name in SUBJECTS if model == "all" else (model,):
-            with session.waiting(f"replays of {name}"):
+            with session.notice(f"replays of {name}"):
                 replays[name] = replay_model(name, **claim)
                 chosen = subject(name, **claim)
             with tqdm(total=runs // 2 * 2, unit=" runs", desc=name, disable=hidden, leave=False) as bar:

@@ -145,7 +145,7 @@ class Session:
         return int(code)
 
     @contextmanager
-    def showing_warnings(self) -> Iterator[None]:
+    def print_warnings(self) -> Iterator[None]:
         """Print warnings of this package as lines; other packages' may depend on rows and are not shown."""
 
         def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -158,7 +158,7 @@ class Session:
             yield
 
     @contextmanager
-    def waiting(self, work: str) -> Iterator[None]:
+    def notice(self, work: str) -> Iterator[None]:
         """Name the work if it takes long."""
         line = threading.Timer(PROGRESS_AFTER, self.say, [f"{work} ..."])
         line.daemon = True
@@ -170,7 +170,7 @@ class Session:
 
 
 @contextmanager
-def refusing(code: Exit) -> Iterator[None]:
+def refusals(code: Exit) -> Iterator[None]:
     """Raise a ValueError or OSError of the library as a refusal with this code."""
     try:
         yield
@@ -187,18 +187,18 @@ def option_message(error: Exception) -> str:
     context = click.get_current_context(silent=True)
     parameters = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
 
-    def spelled(argument: Argument) -> str:
+    def option_text(argument: Argument) -> str:
         option = parameters.get(argument.name)
         return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
 
-    return error.spelled(spelled)
+    return error.spelled(option_text)
 
 
 def unexpected_message(error: Exception) -> str:
     """A sentence about an unexpected error, without its own message, which may quote rows."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
-    where = f" at {Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else ""
+    own_frames = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
+    where = f" at {Path(own_frames[-1].filename).name}, line {own_frames[-1].lineno}" if own_frames else ""
     return f"this is a fault of dpem ({type(error).__name__}{where}); please report it."
 
 

@@ -16,8 +16,8 @@ import click
 
 from dpem._files import check_writable
 from dpem._json import parse_json, plain
-from dpem.cli.common import Exit, Options, Refused, Session, refusing
-from dpem.cli.settings import TEXT, is_a_setting
+from dpem.cli.common import Exit, Options, Refused, Session, refusals
+from dpem.cli.settings import TEXT, is_from_settings
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.serialization import content_of
@@ -35,11 +35,11 @@ def table(
     """The table that the options name, scaled by ``scaler``. In columns with ``levels``, texts become the numbers of
     their levels.
     """
-    chosen: Options = {name: options.get(name) for name in ("columns", "target", "person")}
-    exclude = () if chosen["columns"] and is_a_setting("exclude") else options.get("exclude") or ()
+    selection: Options = {name: options.get(name) for name in ("columns", "target", "person")}
+    exclude = () if selection["columns"] and is_from_settings("exclude") else options.get("exclude") or ()
     text_format = {name: options[name] for name in TEXT if options.get(name) is not None}
-    with session.waiting(f"reading {Path(options['data']).name}"), refusing(Exit.DATA):
-        source = read_table(options["data"], **chosen, exclude=exclude, levels=levels, **text_format)
+    with session.notice(f"reading {Path(options['data']).name}"), refusals(Exit.DATA):
+        source = read_table(options["data"], **selection, exclude=exclude, levels=levels, **text_format)
     return source if scaler is None else _scaled(source, scaler)
 
 
@@ -47,7 +47,7 @@ def _scaled(source: ChunkedSource, scaler: DPStandardScaler) -> ChunkedSource:
     names, scaler_names = feature_names(source), columns_of(scaler)
     if source.n_features != scaler.n_features_in_ or (scaler_names and names != scaler_names):
         raise Refused(Exit.DATA, "--scaler was fitted to other columns than those used here.")
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         return scaler.transform(source)
 
 
@@ -56,7 +56,7 @@ def feature_names(source: ChunkedSource) -> list[str]:
 
 
 def model(path: str) -> PrivateFit:
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         return load_model(path)
 
 
@@ -77,7 +77,7 @@ def levels(value: Any) -> dict[str, list[Any]] | None:
     """Levels by column, from a table in a settings file or from a JSON file."""
     if value is None or isinstance(value, dict):
         return value
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         if not Path(value).is_file():
             raise FileNotFoundError(f"--levels must be a JSON file such as {LEVELS}; there is no file {value!r}.")
         try:
@@ -85,7 +85,7 @@ def levels(value: Any) -> dict[str, list[Any]] | None:
         except ValueError as error:
             raise ValueError(f"--levels cannot be read from {value!r}: {error}.") from None
         if not isinstance(document, dict) or not all(isinstance(values, list) for values in document.values()):
-            raise ValueError(f"--levels: {value!r} must hold an object such as {LEVELS}.")
+            raise ValueError(f"--levels: {value!r} must contain a JSON object such as {LEVELS}.")
     return document
 
 
@@ -106,7 +106,7 @@ def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> N
             is_out = context is not None and context.params.get("out") == path
             way_out = "choose another file with --out, or replace it with --force" if is_out else "--force replaces it"
             raise Refused(Exit.OUTPUT, f"{path!r} exists already; {way_out}.")
-        with refusing(Exit.OUTPUT):
+        with refusals(Exit.OUTPUT):
             check_writable(path)
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from dpem._html import measured, wrapped
+from dpem._html import round_to, wrap
 from dpem.cli import options as shared
-from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusing
+from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusals
 from dpem.cli.models import Models, Sections, constructor_arguments, model_options
 from dpem.cli.options import PATH, option
 
@@ -66,7 +66,7 @@ def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
     return sections, f"{summary}\n\n{examples}"
 
 
-class Charged(NamedTuple):
+class ChargedFit(NamedTuple):
     """A fit that was charged: its facts for JSON, its scaler, its ledger, and the state of the dataset after it."""
 
     document: dict[str, object]
@@ -90,7 +90,7 @@ def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -
         files.save(estimator, options["out"], charged.scaler)
         if options["report"] is not None:
             _write_report(options, estimator, charged)
-        _show(session, options, estimator, charged)
+        _print_fit(session, options, estimator, charged)
 
 
 def unfitted(name: str, kind: type[PrivateFit], options: Options) -> PrivateFit:
@@ -113,22 +113,24 @@ def unfitted(name: str, kind: type[PrivateFit], options: Options) -> PrivateFit:
         response = target or (options["columns"] or [])[-1 - bool(options.get("weights"))]  # the last of a formula
         arguments["levels"] = {**(arguments.get("levels") or {}), response: list(arguments["classes"])}
     estimator = kind(**arguments)
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         estimator._check_arguments()
     return estimator
 
 
 def _use_formula(kind: type[PrivateFit], options: Options) -> None:
     """Read the columns that the formula names, and no others."""
-    from dpem.cli.settings import is_a_setting
+    from dpem.cli.settings import is_from_settings
     from dpem.fitting.formula_text import raw_columns
 
     names = ("target", "columns", "exclude")
-    options.update({name: None for name in names if is_a_setting(name)})  # the formula takes precedence over dpem.toml
+    options.update(
+        {name: None for name in names if is_from_settings(name)}
+    )  # the formula takes precedence over dpem.toml
     extra = [name for name in names if options.get(name) is not None]
     if extra:
         raise click.UsageError(f"--{extra[0]} cannot be used with --formula, which names the columns: leave it out.")
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         weights = [] if options.get("weights") is None else [options["weights"]]
         options["columns"] = [*raw_columns(options["formula"], needs_y=kind._needs_y), *weights]
 
@@ -139,13 +141,13 @@ def charge_and_fit(
     estimator: PrivateFit,
     options: Options,
     prepare: Callable[[ChunkedSource], Options] = lambda source: {},
-) -> Charged | None:
+) -> ChargedFit | None:
     """Check everything, print the price, charge it and fit; None after a dry run.
 
     ``prepare`` returns the arguments of the estimator that depend on the table's columns.
     """
     from dpem.cli import files, spending
-    from dpem.cli.settings import columns_in_settings, levels_of_used
+    from dpem.cli.settings import columns_in_settings, levels_in_settings
     from dpem.privacy import Charge
 
     epsilon, delta, dry_run = options["epsilon"], options["delta"], options["dry_run"]
@@ -163,18 +165,18 @@ def charge_and_fit(
         options["columns"] = files.columns_of(scaler)
     if (columns := columns_in_settings(session, type(estimator), options)) is not None:
         options["columns"], options["exclude"] = columns, None
-    estimator.set_params(**levels_of_used(options, estimator))
+    estimator.set_params(**levels_in_settings(options, estimator))
     source = files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None))
     estimator.set_params(budget=ledger, **prepare(source))
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         estimator._check_columns(source)
-    with session.waiting("choosing settings"), refusing(Exit.PLAN):
+    with session.notice("choosing settings"), refusals(Exit.PLAN):
         plan = estimator._preview_plan(source)
     quote = None
     if ledger is not None:
         charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
         quote = spending.quote_of(ledger, charge, plan.model, plan.n, record_refusal=not dry_run)
-    session.say(_used(options["data"], source.n_rows, files.feature_names(source)))
+    session.say(_table_summary(options["data"], source.n_rows, files.feature_names(source)))
     document = {
         "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
         "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
@@ -185,27 +187,25 @@ def charge_and_fit(
     if getattr(estimator, "classes", ()) is None and options.get("target") not in (estimator.levels or {}):
         session.say("the response is read as 0 and 1; --classes names other values")
     if dry_run:
-        price = wrapped(spending.dry_run_price(epsilon, delta, quote))
-        session.result({**document, "dry_run": True}, f"{wrapped(plan)}\n{price}")
+        price = wrap(spending.dry_run_price(epsilon, delta, quote))
+        session.result({**document, "dry_run": True}, f"{wrap(plan)}\n{price}")
         return None
     if not plan.feasible and not options["anyway"]:
-        raise Refused(
-            Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway fits all the same."
-        )
+        raise Refused(Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway overrides this.")
     spending.announce(session, epsilon, delta, quote)
-    with spending.paying(session):
+    with spending.fit_context(session):
         estimator.fit(source)
-    return Charged(document, scaler, ledger, spending.state(session, ledger))
+    return ChargedFit(document, scaler, ledger, spending.state(session, ledger))
 
 
-def _used(data: str, rows: int, names: Sequence[str]) -> str:
+def _table_summary(data: str, rows: int, names: Sequence[str]) -> str:
     """The size of a table, and the columns that are used."""
     first = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
     used = "1 column is used" if len(names) == 1 else f"{len(names):,} columns are used"
     return f"{data} has {rows:,} rows; {used}: {first}"
 
 
-def _write_report(options: Options, estimator: PrivateFit, charged: Charged) -> None:
+def _write_report(options: Options, estimator: PrivateFit, charged: ChargedFit) -> None:
     from dpem.report import About, write_report
 
     day, purpose = f"{datetime.now(UTC):%Y-%m-%d}", options["purpose"] or None
@@ -217,7 +217,7 @@ def _write_report(options: Options, estimator: PrivateFit, charged: Charged) -> 
         raise Refused(Exit.OUTPUT, f"{str(error).rstrip('.')}; the model is in {options['out']}.") from None
 
 
-def _show(session: Session, options: Options, estimator: PrivateFit, charged: Charged) -> None:
+def _print_fit(session: Session, options: Options, estimator: PrivateFit, charged: ChargedFit) -> None:
     """Print a finished fit."""
     from dpem.cli.spending import joint_guarantee, spent_and_left
 
@@ -229,17 +229,17 @@ def _show(session: Session, options: Options, estimator: PrivateFit, charged: Ch
         columns = zip(estimates.names, estimates.estimate, *estimates.ends, estimates.total, strict=True)
         for parameter, *parts, error in columns:
             intervals[parameter] = [float(part) for part in parts]
-            rows.append((parameter, *(rounded(float(part), float(error)) for part in parts)))
+            rows.append((parameter, *(ascii_number(float(part), float(error)) for part in parts)))
     lines = [f"Fitted {charged.document['model']}."]
     if estimates is not None and rows:
         lines += first_lines((estimates.what, "estimate", "lower", "upper"), rows, out)
     if check is not None:
-        lines.append(wrapped(check))
+        lines.append(wrap(check))
     # Diagnostics of severity "warning" have been issued as warnings, and the fit check is printed above.
-    lines += [wrapped(f"Note: {one}") for one in diagnostics if one.severity == "note" and one.code != "fit-check"]
-    lines += ["", wrapped(estimator.guarantee_)]
+    lines += [wrap(f"Note: {one}") for one in diagnostics if one.severity == "note" and one.code != "fit-check"]
+    lines += ["", wrap(estimator.guarantee_)]
     if joint is not None:
-        lines.append(wrapped(f"With the scaler, if it was fitted to the same rows, {joint}."))
+        lines.append(wrap(f"With the scaler, if it was fitted to the same rows, {joint}."))
     lines += ["", f"This fit spent epsilon = {options['epsilon']:g}, delta = {options['delta']:g}."]
     lines += [*spent_and_left(charged.state), f"The model is in {out}."]
     lines.append(f"The report is in {report}." if report else f"dpem report {out} makes a page.")
@@ -253,9 +253,9 @@ def _show(session: Session, options: Options, estimator: PrivateFit, charged: Ch
     session.result(charged.result(estimator, out, **details), "\n".join(lines))
 
 
-def rounded(value: float, error: float) -> str:
+def ascii_number(value: float, error: float) -> str:
     """A number to two digits of its standard error, in ASCII without separators, for other programs to read."""
-    return measured(value, error).replace("−", "-").replace(",", "") if error > 0 else f"{value:.4g}"
+    return round_to(value, error).replace("−", "-").replace(",", "") if error > 0 else f"{value:.4g}"
 
 
 @click.group(cls=Models, build=build, run=run, epilog=EXIT_CODES, subcommand_metavar="MODEL DATA [OPTIONS]...")

@@ -10,7 +10,7 @@ import click
 
 from dpem._html import fill
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Session, refusing
+from dpem.cli.common import Exit, Session, refusals
 from dpem.cli.options import PATH, option
 from dpem.cli.settings import NAME
 
@@ -42,9 +42,9 @@ def init(session: Session, data: str, sep: str | None, encoding: str, out: str, 
     from dpem.cli import files
 
     files.check_outputs([out], [data], force)
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         kinds, sep = _columns(Path(data), sep, encoding)
-    with refusing(Exit.OUTPUT):
+    with refusals(Exit.OUTPUT):
         write_text(out, _page(data, kinds, sep, encoding))
     session.result(
         {"out": out, "columns": list(kinds), "sep": sep},

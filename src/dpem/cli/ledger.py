@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Group, Refused, Session, aligned, refusing
+from dpem.cli.common import Exit, Group, Refused, Session, aligned, refusals
 from dpem.cli.options import PATH, option
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ def open_ledger(url: str | None) -> Ledger:
 
     if not url:
         raise click.UsageError("--ledger must be given, as DPEM_LEDGER is not set.")
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         return Ledger(url)
 
 
 def read(url: str | None, dataset: str | None) -> tuple[str, list[DatasetState]]:
     """The place of the ledger at the URL, and one dataset or all."""
     opened = open_ledger(url)
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         names = opened.names() if dataset is None else [dataset]
         return opened.where, [opened.state(name) for name in names]
 
@@ -86,7 +86,7 @@ def open_dataset(
     With --rows-per-person the total protects all rows of a person together, and fits that protect fewer are refused.
     """
     opened = open_ledger(url)
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         limits = None if policy is None else _policy(policy)
         opened.open(dataset, epsilon, delta, rows_per_person=rows_per_person, policy=limits)
     total = {"epsilon": epsilon, "delta": delta, "rows_per_person": rows_per_person}
@@ -115,7 +115,7 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     for s in datasets:
         total = (s.name, f"{s.total.epsilon:g}", f"{s.total.delta:g}", f"{s.total.rows_per_person}")
         rows.append((*total, s.spent_shown, s.left_shown, f"{len(s.fits)}", _day(s.opened)))
-    text = aligned(header, rows) if rows else f"{where} holds no dataset yet."
+    text = aligned(header, rows) if rows else f"{where} has no dataset yet."
     session.result({"ledger": where, "datasets": [s.to_dict() for s in datasets]}, text)
 
 
@@ -157,7 +157,7 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     explained = {one.name: one.explained for one in datasets}
     lines = [line for name, parts in explained.items() for line in (f"{name}:", *(f"  {part}" for part in parts))]
     document = {"ledger": where, "datasets": explained}
-    session.result(document, "\n".join(lines) or f"{where} holds no dataset yet.")
+    session.result(document, "\n".join(lines) or f"{where} has no dataset yet.")
 
 
 @ledger.command(
@@ -185,7 +185,7 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
       who = ["ann", "bob"]
     """
     opened = open_ledger(url)
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         limits = _policy(file)
         opened.set_policy(limits, dataset)
     session.result(
@@ -230,7 +230,7 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
         fingerprints = [fit.model for one in datasets for fit in one.fits]
         models_found = ledger_files.published(folder, out, fingerprints)
         text = ledger_page(where, datasets, models_found)
-    with refusing(Exit.OUTPUT):
+    with refusals(Exit.OUTPUT):
         write_text(out, text)
     count = sum(len(one.fits) + len(one.refusals) for one in datasets)
     counts = [_count(count, "entry", "entries"), _count(len(datasets), "dataset")]
@@ -266,7 +266,7 @@ def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[
     from dpem.cli import ledger_files
 
     opened = open_ledger(url)
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         printed = {} if models is None else ledger_files.printed_heads(Path(models), dataset)
         checks = opened.verify(dataset, [*heads, *printed])
     faults = {check.dataset: list(check.faults) for check in checks}
@@ -299,9 +299,9 @@ def _policy(path: str) -> Policy:
     try:
         limits = parse_json(text) if path.lower().endswith(".json") else tomllib.loads(text)
     except ValueError:
-        raise ValueError(f"the policy {path!r} must be a .toml or .json file; it cannot be read as one.") from None
+        raise ValueError(f"the policy {path!r} is not valid TOML or JSON.") from None
     if not isinstance(limits, dict):
-        raise ValueError(f"the policy {path!r} must hold names and values, such as largest_epsilon = 1.")
+        raise ValueError(f"the policy {path!r} must contain limits such as largest_epsilon = 1.")
     return Policy.from_dict(limits)
 
 

@@ -18,7 +18,7 @@ from dpem.fitting.results import FittedModel
 from dpem.persistence import LARGEST_FILE, fingerprint, load_model
 from dpem.privacy import digest
 from dpem.privacy.ledger_entries import DatasetState, FitEntry, Refusal
-from dpem.report.ledger_page import Published
+from dpem.report.ledger_page import PublishedModel
 
 _META = re.compile('<meta name="dpem-(model|dataset|head)" content="([^"]*)">')
 
@@ -44,15 +44,15 @@ def _safe(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@" and value else value
 
 
-def published(folder: Path, page: str, fingerprints: Sequence[str]) -> dict[str, Published]:
+def published(folder: Path, page: str, fingerprints: Sequence[str]) -> dict[str, PublishedModel]:
     """The models in a folder with one of these fingerprints, and their reports, with links relative to ``page``."""
     base, reports = Path(page).absolute().parent, {meta.get("model"): path for path, meta in _reports(folder)}
-    models: dict[str, Published] = {}
+    models: dict[str, PublishedModel] = {}
     for path, model, model_print in _models(folder):
         if model_print in fingerprints:
             report = reports.get(model_print)
             link = None if report is None else _link(report, base)
-            models.setdefault(model_print, Published(model, _link(path, base), link))
+            models.setdefault(model_print, PublishedModel(model, _link(path, base), link))
     return models
 
 
@@ -65,7 +65,7 @@ def printed_heads(folder: Path, dataset: str | None) -> dict[str, str]:
 
 
 def differing_models(folder: Path, fits: Sequence[FitEntry]) -> list[str]:
-    """Sentences about model files that were changed, or whose entry states another ε, δ, price or plan."""
+    """Model files that were changed, or whose entry states another ε, δ, price or plan, a sentence for each."""
     charges: dict[str, FitEntry] = {fit.model: fit for fit in fits if fit.model}
     faults: list[str] = []
     for path, model, model_print in _models(folder, faults):

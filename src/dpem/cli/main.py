@@ -49,7 +49,7 @@ class Root(Group):
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
         session = Session(json="--json" in arguments)
-        with session.showing_warnings():
+        with session.print_warnings():
             code = self._exit_status(arguments, session, extra)
         sys.exit(code)
 
@@ -82,13 +82,13 @@ def _usage_message(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter):
         message = _missing(error)
     elif isinstance(error, click.BadParameter) and error.param is not None:
-        message = f"{_spelled(error.param)}{'' if error.message.startswith('must ') else ':'} {error.message}"
+        message = f"{_option_name(error.param)}{'' if error.message.startswith('must ') else ':'} {error.message}"
     else:
         message = error.format_message().split("\n")[0]
     return f"{message.rstrip('.')} ({command} --help shows examples)."
 
 
-def _spelled(parameter: click.Parameter) -> str:
+def _option_name(parameter: click.Parameter) -> str:
     return (
         parameter.opts[0] if isinstance(parameter, click.Option) else parameter.metavar or str(parameter.name).upper()
     )
@@ -101,7 +101,7 @@ def _missing(error: click.MissingParameter) -> str:
     context = error.ctx or click.get_current_context()
     values = {**(context.default_map or {}), **context.params}  # options of the command line are processed first
     missing = [p for p in context.command.params if p.required and values.get(str(p.name)) is None]
-    names = list(map(_spelled, missing))
+    names = list(map(_option_name, missing))
     settable = context.command_path.split()[1:2] in (["fit"], ["plan"])
     where = f", here or in {NAME}" if settable and all(p.name in KEYS.values() for p in missing) else ""
     what = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0] if names else "an argument"

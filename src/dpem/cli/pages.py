@@ -7,7 +7,7 @@ from dataclasses import replace
 import click
 
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.common import Exit, Refused, Session, refusals
 from dpem.cli.options import PATH, option
 
 
@@ -54,10 +54,10 @@ def report(
     fitted, fitted_scaler = files.model(model), files.scaler(scaler)
     about = About(dataset, parse_json(read_text(model, LARGEST_FILE))["created"][:10], purpose)
     if url is not None and dataset is not None:
-        with refusing(Exit.USAGE):
+        with refusals(Exit.USAGE):
             ledger = Ledger(url)
         about = replace(about, ledger=ledger.where, state=ledger.state(dataset))
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         write_report(fitted, out, fitted_scaler, about)
     session.result({"report": out}, f"Wrote {out}.")
 
@@ -84,7 +84,7 @@ def planner(session: Session, html: str | None, force: bool) -> None:
     if html is not None:
         files.check_outputs([html], [], force)
     path = html or os.path.join(tempfile.mkdtemp(prefix="dpem-"), "planner.html")
-    with refusing(Exit.OUTPUT):
+    with refusals(Exit.OUTPUT):
         write_page(path)
     opened = html is None and webbrowser.open("file://" + os.path.realpath(path))
     session.result({"page": path, "opened": opened}, f"Opened {path}." if opened else f"Wrote {path}.")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpem._html import wrapped
+from dpem._html import wrap
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusing
+from dpem.cli.common import Exit, Options, Refused, Session, aligned, refusals
 from dpem.cli.models import Models, Sections, constructor_arguments, model_options
 from dpem.cli.options import Count, Names, Number, Value, option
-from dpem.cli.settings import is_a_setting
+from dpem.cli.settings import is_from_settings
 
 if TYPE_CHECKING:
     from dpem.fitting.plan import Plan
@@ -68,20 +68,20 @@ def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -
     if options["as_csv"] and not sweeps:
         raise click.UsageError("--csv needs --sweep: a single plan is not a table.")
     if not sweeps:
-        with session.waiting("choosing settings"):
+        with session.notice("choosing settings"):
             fit_plan = _plan(kind, options)
-        session.result(fit_plan.to_dict(), wrapped(fit_plan))
+        session.result(fit_plan.to_dict(), wrap(fit_plan))
         return
     _show_sweep(session, kind, options, sweeps)
 
 
 def _plan(kind: type[PrivateFit], options: Options) -> Plan:
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         if options["epsilon"] == float("inf"):
             raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
         arguments = constructor_arguments(kind, options)
         if options["d"] is not None and "bounds" in arguments:  # --d takes precedence over names in a settings file
-            arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_a_setting(name)}
+            arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_from_settings(name)}
         if isinstance(arguments.get("levels"), str):
             from dpem.cli import files
 

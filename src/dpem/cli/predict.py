@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from dpem.cli import options as shared
-from dpem.cli.common import Exit, Refused, Session, refusing
+from dpem.cli.common import Exit, Refused, Session, refusals
 from dpem.cli.options import PATH, Names, option
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def predict(session: Session, /, **options: Any) -> None:
     if source.n_features != model.n_features_in_:
         message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
         raise Refused(Exit.DATA, message)
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
     session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
-    with refusing(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
+    with refusals(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
         expect(source.n_rows)
         with_response = options["target"] is not None
         count, columns = _write_predictions(model, source, with_response, kept, sink, writers[suffix])
@@ -128,9 +128,9 @@ def _write_predictions(
         for chunk in source.chunks():
             rows = ArraySource(chunk.X)
             rows.text_levels = getattr(source, "text_levels", {})
-            found = _predictions(model, rows, chunk.y if with_response else None)
-            null = len(found) + kept.num_columns > 1  # a single column has nan instead: readers skip empty lines
-            predictions = pa.table({name: pa.array(values, from_pandas=null) for name, values in found.items()})
+            predicted = _predictions(model, rows, chunk.y if with_response else None)
+            null = len(predicted) + kept.num_columns > 1  # a single column has nan instead: readers skip empty lines
+            predictions = pa.table({name: pa.array(values, from_pandas=null) for name, values in predicted.items()})
             columns = {name: kept[name].slice(count, len(predictions)) for name in kept.column_names}
             columns |= {name: predictions[name] for name in predictions.column_names}
             table = pa.table(columns)
@@ -179,7 +179,7 @@ def _check_scaler(model: FittedModel, scaler: DPStandardScaler | None, path: str
 
     needed = getattr(model, "scaler_", None)
     if needed is None and scaler is not None:
-        reason = "was fitted to columns as they are, or was saved without naming its scaler: leave --scaler out"
+        reason = "was fitted to unscaled columns, or saved without its scaler: leave --scaler out"
     elif needed is not None and scaler is None:
         reason = "was fitted to scaled columns: give the scaler that it was fitted with as --scaler"
     elif scaler is not None and needed != fingerprint(scaler):

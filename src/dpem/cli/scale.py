@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from dpem._html import wrapped
+from dpem._html import wrap
 from dpem.cli import options as shared
-from dpem.cli.common import EXIT_CODES, Exit, Options, Session, first_lines, refusing
+from dpem.cli.common import EXIT_CODES, Exit, Options, Session, first_lines, refusals
 from dpem.cli.options import PATH, Bounds, option
 
 
@@ -58,7 +58,7 @@ def scale(session: Session, /, **options: object) -> None:
     lines = first_lines(("column", "centre", "spread"), rows, out)
     lines += [
         "",
-        wrapped(scaler.guarantee_),
+        wrap(scaler.guarantee_),
         "",
         f"Wrote {out}: for dpem fit and dpem predict --scaler {out}.",
     ]
@@ -76,6 +76,6 @@ def _bounds(options: Options, names: list[str]) -> object:
     value = options["bounds"]
     if isinstance(value, tuple):
         return value
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         pairs = column_bounds(value, names, {})
     return [pairs[name][0] for name in names], [pairs[name][1] for name in names]

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from dpem import registry
-from dpem.cli.common import Exit, Options, Refused, Session, refusing
+from dpem.cli.common import Exit, Options, Refused, Session, refusals
 
 if TYPE_CHECKING:
     from dpem.fitting.sequence import PrivateFit
@@ -25,17 +25,17 @@ KEYS = {name: name for name in (*TABLE, "y_bounds", "levels", "dataset", "purpos
     "ledger": "url"
 }
 #: The settings that commands other than fit and plan use.
-USED = {
+COMMAND_SETTINGS = {
     "ledger": ("url", "dataset"),
     "scale": (*TABLE, "url", "dataset", "purpose"),
     "predict": TEXT,
     "report": ("url", "dataset", "purpose"),
     "doctor": ("url",),
 }
-LEDGERS = ("open", "show", "history", "explain", "verify", "policy", "export")
+LEDGER_COMMANDS = ("open", "show", "history", "explain", "verify", "policy", "export")
 
 
-def is_a_setting(name: str) -> bool:
+def is_from_settings(name: str) -> bool:
     """Whether an option's value comes from a settings file and not from the command line."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
@@ -49,8 +49,8 @@ def defaults(path: str | None, command: str) -> Options:
     settings = {KEYS[key]: value for key, value in _read(file).items()}
     if command in ("fit", "plan"):
         return {command: dict.fromkeys(registry.modules(), settings)}
-    used = {name: settings[name] for name in USED.get(command, ()) if name in settings}
-    return {command: dict.fromkeys(LEDGERS, used) if command == "ledger" else used}
+    used = {name: settings[name] for name in COMMAND_SETTINGS.get(command, ()) if name in settings}
+    return {command: dict.fromkeys(LEDGER_COMMANDS, used) if command == "ledger" else used}
 
 
 def _read(file: Path) -> Options:
@@ -78,32 +78,32 @@ def columns_in_settings(session: Session, kind: type[PrivateFit], options: Optio
     further option. The choice depends on public facts alone: names in the settings and in the table's header.
     """
     parameters = inspect.signature(kind).parameters
-    declared = [name for name in ("bounds", "levels") if name in parameters and options.get(name) is not None]
-    tables = {name: options[name] for name in declared}
+    arguments = [name for name in ("bounds", "levels") if name in parameters and options.get(name) is not None]
+    tables = {name: options[name] for name in arguments}
     if options["columns"] is not None or not tables:
         return None
-    if not all(is_a_setting(name) and isinstance(table, dict) for name, table in tables.items()):
+    if not all(is_from_settings(name) and isinstance(table, dict) for name, table in tables.items()):
         return None
     from dpem.tables.bounds import declared_entry
     from dpem.tables.files import columns_of
 
-    with refusing(Exit.DATA):
+    with refusals(Exit.DATA):
         header = columns_of(Path(options["data"]), options["sep"], options.get("encoding") or "utf-8")
     target = options.get("target") if kind._needs_y else None
     excluded = [*(options["exclude"] or []), *([] if options.get("person") is None else [options["person"]])]
-    named = [name for table in tables.values() for name in header if declared_entry(table, name) is not None]
+    declared = [name for table in tables.values() for name in header if declared_entry(table, name) is not None]
     _refuse_unknown({**tables, "exclude": dict.fromkeys(excluded)}, header, options["data"])
     weight = options.get("weights")
-    used = [name for name in header if name == weight or (name in named and name not in excluded and name != target)]
-    unused = [name for name in header if name not in (*named, *excluded, target, weight)]
+    used = [name for name in header if name == weight or (name in declared and name not in (*excluded, target))]
+    unused = [name for name in header if name not in (*declared, *excluded, target, weight)]
     if used and unused:
-        session.say(f"not used, as dpem.toml has no {' or '.join(tables)} for them: {', '.join(unused)}")
+        session.say(f"columns without {' or '.join(tables)} in dpem.toml are not used: {', '.join(unused)}")
     return used or None
 
 
-def levels_of_used(options: Options, estimator: PrivateFit) -> Options:
+def levels_in_settings(options: Options, estimator: PrivateFit) -> Options:
     """The argument ``levels`` of the used columns and of a categorical response; a settings file may declare more."""
-    if options["columns"] is None or not isinstance(options.get("levels"), dict) or not is_a_setting("levels"):
+    if options["columns"] is None or not isinstance(options.get("levels"), dict) or not is_from_settings("levels"):
         return {}
     used = [*options["columns"], options.get("target") if hasattr(estimator, "classes") else None]
     return {"levels": {name: values for name, values in estimator.levels.items() if name in used} or None}

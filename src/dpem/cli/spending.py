@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusing
+from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusals
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, together
@@ -65,7 +65,7 @@ def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: s
         return None
     if dataset is None:
         raise click.UsageError("A ledger needs --dataset: the name under which dpem ledger open opened these rows.")
-    with refusing(Exit.USAGE):
+    with refusals(Exit.USAGE):
         ledger = SessionLedger(url, dataset, session, purpose)
         ledger.state()
     return ledger
@@ -113,10 +113,10 @@ def _left(left: float, total: Quote | Total) -> str:
 
 
 @contextmanager
-def paying(session: Session) -> Iterator[None]:
+def fit_context(session: Session) -> Iterator[None]:
     """The context of a fit: its progress, and errors that state whether anything was spent."""
     try:
-        with refusing(Exit.DATA), progress(disable=True if session.json else None), session.waiting("fitting"):
+        with refusals(Exit.DATA), progress(disable=True if session.json else None), session.notice("fitting"):
             yield
     except Refused as error:
         raise Refused(error.code, f"{error} {BUDGET_AFTER_FAILURE[session.charged]}") from None

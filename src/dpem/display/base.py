@@ -52,14 +52,14 @@ def dots(ax: Axes, x: ArrayLike, y: ArrayLike, error: Any, colour: str, label: s
 
 def name_rows(ax: Axes, places: ArrayLike, labels: Sequence[str], width: int = 34) -> None:
     """Label the rows of a panel."""
-    ax.set_yticks(places, [wrapped(label, width) for label in labels])
+    ax.set_yticks(places, [wrap_label(label, width) for label in labels])
     ax.set_ylim(-0.6, len(labels) - 0.4)
 
 
-def wrapped(label: str, width: int = 34) -> str:
+def wrap_label(label: str, width: int = 34) -> str:
     """A label, wrapped to lines of this width.
 
-    >>> print(wrapped("share of rows put into another class than without privacy"))
+    >>> print(wrap_label("share of rows put into another class than without privacy"))
     share of rows put into another
     class than without privacy
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from dpem.display.base import COLOURS, GREY, RED, Display, dots, name_rows, subplots, summary_of, wrapped
+from dpem.display.base import COLOURS, GREY, RED, Display, dots, name_rows, subplots, summary_of, wrap_label
 from dpem.fitting.sequence import PrivateFit
 from dpem.fitting.summary import Estimates
 from dpem.query import FloatArray
@@ -69,7 +69,7 @@ def draw_estimates(fits: Mapping[str, Estimates], ax: Axes | None, names: Sequen
     rows = list(names or all_names)
     ends = {label: _ends(estimates, rows) for label, estimates in fits.items()}
     reach = np.nanmax([np.nanmax(np.abs(part), axis=1) for part in ends.values()], axis=0)
-    groups = by_size(reach) if ax is None else [list(range(len(rows)))]
+    groups = group_by_size(reach) if ax is None else [list(range(len(rows)))]
     heights = [0.9 + 0.3 * len(group) for group in groups]
     size: dict[str, Any] = {"figsize": (6.8, sum(heights)), "height_ratios": heights}
     axes = subplots(len(groups), 1, **size) if ax is None else [ax]
@@ -86,7 +86,7 @@ def draw_estimates(fits: Mapping[str, Estimates], ax: Axes | None, names: Sequen
                 panel.axvline(side, color=RED, linestyle="--", linewidth=1)
         name_rows(panel, places, [rows[j] for j in group])
     first = next(iter(fits.values()))
-    axes[-1].set_xlabel(wrapped(first.scaled or f"{first.what}, with its 95 % interval", 60))
+    axes[-1].set_xlabel(wrap_label(first.scaled or f"{first.what}, with its 95 % interval", 60))
     if len(fits) > 1:
         axes[0].legend(fontsize="small", loc="best")
     return axes
@@ -101,10 +101,10 @@ def _ends(estimates: Estimates, rows: Sequence[str]) -> FloatArray:
     return np.array([by_name.get(name, np.full(3, np.nan)) for name in rows])
 
 
-def by_size(reach: FloatArray) -> list[list[int]]:
+def group_by_size(reach: FloatArray) -> list[list[int]]:
     """Rows in panels of similar size, large ones first, each in the order of the rows.
 
-    >>> by_size(np.array([60.0, 0.5, 0.7, 50.0]))
+    >>> group_by_size(np.array([60.0, 0.5, 0.7, 50.0]))
     [[0, 3], [1, 2]]
     """
     order = np.argsort(-reach, kind="stable")

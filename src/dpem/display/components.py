@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from dpem.display.base import COLOURS, Display, dots, name_rows, panels, summary_of, wrapped
+from dpem.display.base import COLOURS, Display, dots, name_rows, panels, summary_of, wrap_label
 from dpem.fitting.sequence import PrivateFit
 from dpem.query import FloatArray
 
@@ -54,7 +54,7 @@ class MixtureDisplay(Display):
             ax.set_xlim(*((0, 1) if profile.bars else (low - pad, high + pad)))
             name_rows(ax, places, profile.columns, 28)
             ax.set_title(f"{profile.labels[k]}: {100 * profile.share[k]:.0f} %", fontsize="medium")
-            ax.set_xlabel("probability" if profile.bars else wrapped("place between the bounds (0 to 1)", 24))
+            ax.set_xlabel("probability" if profile.bars else wrap_label("place between the bounds (0 to 1)", 24))
         return cls(axes)
 
 
@@ -112,8 +112,8 @@ class EllipseDisplay(Display):
                 reach = [1.96 * errors.get(f"{label}: mean of {name}", 0.0) for name in names]
                 ax.errorbar(x, y, reach[1], reach[0], fmt="o", color=colour, capsize=3, ms=3, label=label)
             ax.autoscale_view()
-            ax.set_xlabel(wrapped(names[0]))
-            ax.set_ylabel(wrapped(names[1]))
+            ax.set_xlabel(wrap_label(names[0]))
+            ax.set_ylabel(wrap_label(names[1]))
         axes[0].legend(fontsize="small", loc="best")
         return cls(axes)
 

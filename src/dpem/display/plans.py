@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from sklearn.base import clone
 
-from dpem.display.base import BLUE, Display, panels, wrapped
+from dpem.display.base import BLUE, Display, panels, wrap_label
 from dpem.fitting.sequence import PrivateFit
 
 if TYPE_CHECKING:
@@ -69,5 +69,5 @@ class PlanDisplay(Display):
         if low.min() > 0:
             ax.set_yscale("log")
         ax.set_xlabel(along)
-        ax.set_title(wrapped(found[0][1].quantity, 52), fontsize="medium", loc="left")
+        ax.set_title(wrap_label(found[0][1].quantity, 52), fontsize="medium", loc="left")
         return cls([ax])

@@ -40,10 +40,10 @@ class FitCheck:
         return f"{self.verdict}; lead {self.lead:.3g} per row (standard error {self.standard_error:.2g}). {self.advice}"
 
 
-def judged(lead: float, standard_error: float, simpler: str, advice: str) -> FitCheck:
+def check_lead(lead: float, standard_error: float, simpler: str, advice: str) -> FitCheck:
     """The verdict on a mean lead in log-density over the model that ``simpler`` names.
 
-    >>> judged(0.3, 0.05, "one component", "Try fewer components.").better
+    >>> check_lead(0.3, 0.05, "one component", "Try fewer components.").better
     True
     """
     if lead > NEEDED * standard_error:
@@ -105,4 +105,4 @@ class Check(Step):
         lead, square = (float(part) for part in curator.measure(query, self.rho))
         spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
         error = math.hypot(curator.noise_scale(query, self.rho), spread / math.sqrt(curator.effective_rows))
-        return replace(state, check=judged(lead, error, self.against, self.advice))
+        return replace(state, check=check_lead(lead, error, self.against, self.advice))

@@ -124,7 +124,7 @@ def open_derived(
         None,
         needs_y=False,
         levels=levels,
-        spelled=(*formula.bounds, *weights),
+        numeric=(*formula.bounds, *weights),
         person=person,
         rows_per_person=rows_per_person,
     )

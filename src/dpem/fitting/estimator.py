@@ -26,7 +26,7 @@ from dpem.fitting.model import Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
-from dpem.fitting.sequence import PrivateFit, all_at_once, remarks_on
+from dpem.fitting.sequence import PrivateFit, atomic, privacy_remarks
 from dpem.fitting.step import State, prices, run_steps
 from dpem.fitting.weights import ASSUMED, WEIGHTS_SHARE, FindWeights, without_weight
 from dpem.privacy import Curator, Guarantee, Price, largest_price
@@ -131,7 +131,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         """
         return self._fit(X, y)
 
-    @all_at_once
+    @atomic
     def _fit(self, X: object, y: object, weight: str | None = None) -> Self:
         """Fit the model; ``weight`` is the column of the rows' weights."""
         self._check_arguments()
@@ -192,7 +192,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
             steps=steps,
             price=price,
             prediction=prediction,
-            remarks=(*remarks_on(epsilon, delta, n), *expected.remarks),
+            remarks=(*privacy_remarks(epsilon, delta, n), *expected.remarks),
             feasible=expected.feasible,
             advice=expected.advice,
             settings=self._settings(),
@@ -280,7 +280,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
         if (formula := self._compiled()) is not None:
             probe._formula_ = formula
-            return open_derived(probe, formula, X, y, weight, **self._who())
+            return open_derived(probe, formula, X, y, weight, **self._unit())
         return open_table(probe, X, y, needs_y=self._needs_y, **self._declared(weight))
 
     def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
@@ -303,7 +303,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _declared(self, weight: str | None = None) -> dict[str, Any]:
         """What opening a table needs: levels, columns that are numeric by name, and the privacy unit."""
         numeric = (*(self.bounds if isinstance(self.bounds, Mapping) else ()), *([] if weight is None else [weight]))
-        return {"levels": self.levels, "spelled": numeric, **self._who()}
+        return {"levels": self.levels, "numeric": numeric, **self._unit()}
 
     def _compiled(self) -> CompiledFormula | None:
         if self.formula is None:

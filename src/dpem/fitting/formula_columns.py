@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import BSpline
 
-from dpem.fitting.formula_terms import Arrays, Interval, Intervals, called, parsed, plain, refusal, walk
+from dpem.fitting.formula_terms import Arrays, Interval, Intervals, function_name, parsed, plain, refusal, walk
 from dpem.query import Array
 from dpem.tables.bounds import LARGEST, Pair
 from dpem.tables.entries import Levels
@@ -65,12 +65,12 @@ class Spline:
 def expansion(text: str, domain: Intervals) -> Polynomial | Spline | None:
     """What an expression stands for that has several columns, or a refusal; None for any other."""
     node = plain(parsed(text))
-    if not isinstance(node, ast.Call) or called(node) not in ("poly", "bs"):
+    if not isinstance(node, ast.Call) or function_name(node) not in ("poly", "bs"):
         return None
     if not node.args:
-        raise refusal(f": {ast.unparse(node)!r} must begin with its column, as in {called(node)}(x, …).")
+        raise refusal(f": {ast.unparse(node)!r} must begin with its column, as in {function_name(node)}(x, …).")
     ends, shown = walk(node.args[0], domain), ast.unparse(node)
-    if called(node) == "poly":
+    if function_name(node) == "poly":
         options = _options(node, ("degree", "raw"))
         degree = options.get("degree", 1)
         if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(options) <= {"degree", "raw"}:
@@ -99,7 +99,7 @@ def _options(node: ast.Call, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _constant(node: ast.expr) -> Any:
     """The number, Boolean, text or list, which R writes as c(…)."""
-    if isinstance(node, ast.Call) and called(node) == "c":
+    if isinstance(node, ast.Call) and function_name(node) == "c":
         node = ast.List(node.args)
     try:
         value = ast.literal_eval(node)

@@ -93,7 +93,7 @@ def columns_of(text: str) -> list[str]:
 
 def plain(node: ast.expr) -> ast.expr:
     """The node without I( ) around it; of a factor C(x, …) the column."""
-    while isinstance(node, ast.Call) and called(node) in ("I", "C", "offset") and node.args:
+    while isinstance(node, ast.Call) and function_name(node) in ("I", "C", "offset") and node.args:
         node = node.args[0]
     return node
 
@@ -106,7 +106,7 @@ def logical(node: ast.expr) -> bool:
     return isinstance(node, ast.Compare)
 
 
-def called(call: ast.Call) -> str:
+def function_name(call: ast.Call) -> str:
     """The function's name: ``np.log`` is ``log``."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "?")
 
@@ -276,7 +276,7 @@ def _compared(node: ast.Compare, domain: Intervals) -> Any:
 
 def _argument(node: ast.Call, domain: Intervals) -> tuple[str, Any]:
     """A known function's name and argument."""
-    name, text = called(node), ast.unparse(node)
+    name, text = function_name(node), ast.unparse(node)
     if name in FROM_DATA:
         raise refusal(f"cannot have {name}(…), which would learn from the rows: {FROM_DATA[name]}.")
     if name in ("poly", "bs"):

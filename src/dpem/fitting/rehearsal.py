@@ -81,7 +81,7 @@ class SimulatedCurator(Curator):
         return np.asarray(sum(parts[1:], start=parts[0]) / self._source.n_rows)
 
 
-def rehearsed(
+def rehearse(
     model: Model,
     steps: Sequence[Step],
     theta: Any,
@@ -129,7 +129,7 @@ def bootstrap(
 
     def spread(private: bool) -> FloatArray:
         """Half the distance between the quantiles at ±1 standard deviation: outliers have little influence."""
-        repeat = functools.partial(rehearsed, n=n, rows=rows, rows_per_person=rows_per_person, private=private)
+        repeat = functools.partial(rehearse, n=n, rows=rows, rows_per_person=rows_per_person, private=private)
         estimates = [values(repeat(model, steps, theta, seed=seed + 2 * i)) for i in range(repeats)]
         low, high = np.quantile(np.array(estimates), [0.1587, 0.8413], axis=0)
         return np.asarray((high - low) / 2)
@@ -145,7 +145,7 @@ def bootstrap(
 # --- predictions ------------------------------------------------------------------------------------------------------
 
 
-def watched(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
+def boundary_sample(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
     """A sample of rows that contains all rows near a boundary between components, and the weight of each row in it.
 
     If the parameters change little, nearly all rows that change component are near a boundary. ``log_weights`` is an

@@ -16,7 +16,7 @@ from dpem import _validation as arguments
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import Fitted
-from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments, remarks_on
+from dpem.fitting.sequence import PrivateFit, atomic, keeps_arguments, privacy_remarks
 from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Budget, Curator, Guarantee, largest_price, together
@@ -146,11 +146,11 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         random_state: int | None = None,
     ) -> None: ...
 
-    @all_at_once
+    @atomic
     def fit(self, X: object, y: object = None) -> Self:
         """Release the mean and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
         self._check_arguments()
-        source = source_of(self, X, needs_y=False, accept_sparse=False, **self._who())
+        source = source_of(self, X, needs_y=False, accept_sparse=False, **self._unit())
         plan = self._preview_plan(source)
         state, guarantee, charge = self._spend(
             source, plan, lambda curator: run_steps(curator, None, plan.steps, State())
@@ -181,7 +181,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         n, d = source.n_rows, source.n_features
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         low, high = self._bounds(d)
-        price, remarks = largest_price(epsilon, delta, gaussian=True), remarks_on(epsilon, delta, n)
+        price, remarks = largest_price(epsilon, delta, gaussian=True), privacy_remarks(epsilon, delta, n)
         step = ColumnScales(price.rho, tuple(low.tolist()), tuple(high.tolist()))
         return Plan(self._name(), n, d, epsilon, delta, rows_per_person, (step,), price, remarks=remarks)
 

@@ -27,7 +27,7 @@ from dpem.fitting.diagnostics import FitWarning, issue
 from dpem.fitting.estimator import PrivateEstimator
 from dpem.fitting.formula import missing_columns
 from dpem.fitting.plan import Plan
-from dpem.fitting.sequence import PrivateFit, all_at_once, keeps_arguments
+from dpem.fitting.sequence import PrivateFit, atomic, keeps_arguments
 from dpem.privacy import Curator, Price, largest_price
 from dpem.query import Bound, Chunk, FloatArray
 from dpem.tables import Source
@@ -153,7 +153,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         random_state: int | None = None,
     ) -> None: ...
 
-    @all_at_once
+    @atomic
     def fit(self, X: object, y: object = None) -> Self:
         """Fit every candidate to the rows and choose one. All refusals come before the charge."""
         epsilon, delta = self._privacy_parameters()
@@ -197,7 +197,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         """The rows on which candidates are compared, converted to numbers as for the candidates' fits."""
         needs_y = get_tags(self.estimator).target_tags.required
         if not isinstance(self.estimator, PrivateEstimator):
-            return source_of(self, X, y, needs_y=needs_y, **self._who())
+            return source_of(self, X, y, needs_y=needs_y, **self._unit())
         if self.estimator.max_weight is not None:
             raise ArgumentError("estimator", "must have no max_weight: a search takes no weights.")
         if (formula := self.estimator._compiled()) is not None:
@@ -209,8 +209,8 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             missing_columns(formula, frame.names)
             X = frame.subset([*formula.covariates, *([] if self.person is None else [self.person])])
         if is_frame(X):
-            return open_table(self, X, y, needs_y=needs_y, **{**self.estimator._declared(), **self._who()}).source
-        return source_of(self, X, y, needs_y=needs_y, **self._who())
+            return open_table(self, X, y, needs_y=needs_y, **{**self.estimator._declared(), **self._unit()}).source
+        return source_of(self, X, y, needs_y=needs_y, **self._unit())
 
     def _points(self) -> list[dict[str, object]]:
         """The points of the grid; an ArgumentError if the estimator or the grid is unsuitable."""
@@ -238,7 +238,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         return points
 
     def _candidate(self, point: Mapping[str, object], delta: float) -> PrivateFit:
-        return clone(self.estimator).set_params(**point, **self._who(), delta=delta, random_state=None)
+        return clone(self.estimator).set_params(**point, **self._unit(), delta=delta, random_state=None)
 
     def _fitted(self, index: int, candidate: PrivateFit, X: object, y: object) -> PrivateFit:
         seed = None if self.random_state is None else int(self.random_state) + 1 + index

@@ -78,7 +78,7 @@ def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
     return keep
 
 
-def all_at_once(fit: Callable[Concatenate[Estimator, P], Estimator]) -> Callable[Concatenate[Estimator, P], Estimator]:
+def atomic(fit: Callable[Concatenate[Estimator, P], Estimator]) -> Callable[Concatenate[Estimator, P], Estimator]:
     """Make a fit that sets all fitted attributes at once, or none if it is refused or fails.
 
     It runs on an unfitted copy with the same arguments, whose attributes replace those of the estimator at the end.
@@ -125,7 +125,7 @@ class PrivateFit(BaseEstimator):
         check_budget(self.budget, self.random_state)
         return parameters
 
-    def _warn_of(self, plan: Plan) -> None:
+    def _warn_before_charge(self, plan: Plan) -> None:
         """Issue what a plan remarks on, before the charge."""
         hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
         for remark in (*plan.remarks, *hopeless):
@@ -138,7 +138,7 @@ class PrivateFit(BaseEstimator):
 
         Returns the result of the queries, the guarantee, and the charge (None without a budget).
         """
-        self._warn_of(plan)
+        self._warn_before_charge(plan)
         noise = self._noise()
         account = Account(plan.epsilon, plan.delta, gaussian=plan.price.gaussian, rho=plan.price.rho)
         with self._charged(plan, **details) as charge:
@@ -147,7 +147,7 @@ class PrivateFit(BaseEstimator):
             epsilon=plan.epsilon,
             delta=plan.delta,
             price=plan.price,
-            neighbours=REPLACE_ROWS if self._who()["person"] is None else REPLACE_PERSON,
+            neighbours=REPLACE_ROWS if self._unit()["person"] is None else REPLACE_PERSON,
             rows_per_person=plan.rows_per_person,
             mechanisms=tuple(account.releases),
             private=noise.private and math.isfinite(plan.epsilon),
@@ -159,7 +159,7 @@ class PrivateFit(BaseEstimator):
         """Charge the fit to the budget at once. When the context ends, a ledger records the outcome."""
         if self.budget is None:
             return nullcontext()
-        unit = "" if self._who()["person"] is None else ", per person"
+        unit = "" if self._unit()["person"] is None else ", per person"
         return self.budget.charge(
             plan.epsilon,
             plan.delta,
@@ -172,7 +172,7 @@ class PrivateFit(BaseEstimator):
             **details,
         )
 
-    def _who(self) -> dict[str, Any]:
+    def _unit(self) -> dict[str, Any]:
         """The privacy unit: the column that identifies the person, and how many rows of each person count."""
         return {"person": getattr(self, "person", None), "rows_per_person": self.rows_per_person}
 
@@ -210,7 +210,7 @@ def check_budget(budget: object, random_state: object) -> None:
         )
 
 
-def remarks_on(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
+def privacy_remarks(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
     """Remarks on unusual values of ε and δ, to be shown before the charge."""
     remarks = []
     if delta >= 1 / n:

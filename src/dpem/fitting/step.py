@@ -81,7 +81,7 @@ class WrittenStep(Step):
 def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:
     """The state after all steps, in order."""
     for step in steps:
-        state = step.run(curator if state.weights is None else state.weights.seen_by(curator), model, state)
+        state = step.run(curator if state.weights is None else state.weights.weighted_curator(curator), model, state)
     return state
 
 

@@ -39,7 +39,7 @@ class Weights(NamedTuple):
     mean: float
     ratio: float
 
-    def seen_by(self, curator: Curator) -> WeightedCurator:
+    def weighted_curator(self, curator: Curator) -> WeightedCurator:
         """The curator that answers with weighted means."""
         return WeightedCurator(curator, self)
 

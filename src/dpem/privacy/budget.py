@@ -268,8 +268,8 @@ class Budget:
         """
         if os.getpid() != self._process:
             raise RuntimeError(
-                "this Budget belongs to the process that made it, which does not see what a forked copy spends; share "
-                "a dpem.Ledger between processes, or use threads. Nothing was computed."
+                "this Budget belongs to another process, which would not see this charge: share a dpem.Ledger between "
+                "processes, or use threads. Nothing was computed."
             )
         charge = Charge(epsilon, delta, price, rows_per_person=rows_per_person)
         with self._lock:
@@ -304,7 +304,7 @@ class Budget:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a Budget lives in one process and cannot be pickled into another, where it would be counted twice; "
+            "a Budget cannot be pickled, since a copy in another process would be a second budget; "
             "use threads (n_jobs with backend='threading') or a ledger, which several processes can share."
         )
 

@@ -65,7 +65,7 @@ class Account:
     def charge(self, release: Release) -> None:
         """Record the release, or refuse it if the total price would no longer convert to (ε, δ)."""
         if self.gaussian and not release.price.gaussian:
-            raise ValueError(f"'{release.query}' needs other noise than this account was opened for: Gaussian only.")
+            raise ValueError(f"'{release.query}' needs other noise than this account allows: Gaussian only.")
         price = Price(total_price([*self.releases, release]).rho, self.gaussian)
         beyond = price.rho > self.rho * (1 + 1e-9)
         if beyond or (math.isfinite(self.epsilon) and price.delta(self.epsilon) > self.delta * (1 + 1e-9)):

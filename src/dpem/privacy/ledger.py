@@ -32,9 +32,9 @@ from dpem.privacy.ledger_entries import (
     DatasetState,
     FitEntry,
     Policy,
-    alike,
     changed_table,
     checked_text,
+    confusable,
     now,
     signature,
 )
@@ -62,7 +62,7 @@ class LedgerCharge(Charge):
             self.ledger._append("outcome", fit=self.id, outcome=outcome)
         except LedgerError as error:
             warnings.warn(
-                f'charge {self.id} stays charged and shows as "{NO_ANSWER}", since {error}', LedgerWarning, stacklevel=3
+                f'charge {self.id} stays, with the outcome "{NO_ANSWER}": {error}', LedgerWarning, stacklevel=3
             )
 
     def released(self, fingerprint: str) -> None:
@@ -70,12 +70,12 @@ class LedgerCharge(Charge):
         try:
             self.ledger._append("model", fit=self.id, model=checked_text("fingerprint", fingerprint))
         except LedgerError as error:
-            warnings.warn(f"charge {self.id} does not name its model, since {error}", LedgerWarning, stacklevel=3)
+            warnings.warn(f"the model of charge {self.id} was not recorded: {error}", LedgerWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The verification of a dataset's entries: ``faults`` is empty if they are as they were written."""
+    """The verification of a dataset's entries: ``faults`` is empty if none was altered."""
 
     dataset: str
     head: str
@@ -139,7 +139,7 @@ class Ledger:
         name, total = checked_text("dataset", dataset), Total.checked("dataset", epsilon, delta, rows_per_person)
         if math.isinf(total.epsilon):
             raise ArgumentError("epsilon", "of a dataset must be finite, got inf.")
-        with self._store.writing("", make=True) as connection:
+        with self._store.write_transaction("", make=True) as connection:
             names = _names(connection)
             if name in names:
                 total = self._state(connection, name).total
@@ -152,15 +152,15 @@ class Ledger:
             if policy is not None:
                 body = {"policy": policy.to_dict(), **signature(connection)}
                 ledger_chain.append(connection, chain, name, "policy", body)
-        if close := [other for other in names if alike(name, other)]:
-            message = f"dataset {name!r} is now open beside {close[0]!r}: two names for the same rows are two budgets."
+        if similar := [other for other in names if confusable(name, other)]:
+            message = f"dataset {name!r} is named like {similar[0]!r}: two names for the same rows have two budgets."
             warnings.warn(message, LedgerWarning, stacklevel=2)
         return self.dataset(name)
 
     def set_policy(self, policy: Policy, dataset: str | None = None) -> None:
         """Set the policy for all later fits of a dataset; it becomes an entry of the chain, as a charge does."""
         name = self._name(dataset)
-        with self._store.writing(name) as connection:
+        with self._store.write_transaction(name) as connection:
             chain = self._state(connection, name).chain
             body = {"policy": policy.to_dict(), **signature(connection)}
             ledger_chain.append(connection, chain, name, "policy", body)
@@ -201,7 +201,7 @@ class Ledger:
             "version": __version__,
         }
         try:
-            with self._store.writing(name) as connection:
+            with self._store.write_transaction(name) as connection:
                 state = self._state(connection, name)
                 author = signature(connection)
                 state.policy.admit(name, epsilon=charge.epsilon, n=n, model=model, who=author["who"])
@@ -220,7 +220,7 @@ class Ledger:
         """Record that a fit was refused. If the record cannot be written, the fit is refused all the same."""
         with suppress(LedgerError):
             name = self._name(None)
-            with self._store.writing(name) as connection:
+            with self._store.write_transaction(name) as connection:
                 chain = self._state(connection, name).chain
                 body = {
                     "epsilon": charge.epsilon if math.isfinite(charge.epsilon) else "inf",
@@ -235,7 +235,7 @@ class Ledger:
     def state(self, dataset: str | None = None) -> DatasetState:
         """One dataset, from one snapshot of the ledger: its total, its fits, what is spent and what is left."""
         name = self._name(dataset)
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return self._state(connection, name)
 
     def history(self, dataset: str | None = None) -> list[FitEntry]:
@@ -244,12 +244,12 @@ class Ledger:
 
     def user(self) -> str:
         """The user that this ledger's entries name: the PostgreSQL role, or else the user of the system."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return signature(connection)["who"]
 
     def names(self) -> list[str]:
         """The names of the datasets."""
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             return _names(connection)
 
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
@@ -277,16 +277,16 @@ class Ledger:
         list of Verification
             One for each dataset.
         """
-        with self._store.reading() as connection:
+        with self._store.read_transaction() as connection:
             tables = (ledger_chain.datasets, ledger_chain.entries)
             names = _names(connection, *tables) if dataset is None else [checked_text("dataset", dataset)]
             chains = {name: ledger_chain.read(connection, name) for name in names}
-            altered = ledger_chain.altered(connection)
+            altered = ledger_chain.signs_of_tampering(connection)
         all_entries = [entry for chain in chains.values() for entry in chain]
         common_faults = (*altered, *ledger_chain.unknown_heads(all_entries, heads))
         verifications = []
         for name, chain in chains.items():
-            faults = ledger_chain.faults(chain) or (_unsound(name, chain) if chain else ["the dataset is not there"])
+            faults = ledger_chain.faults(chain) or (_price_faults(name, chain) if chain else ["no such dataset"])
             head = f"sha256:{chain[-1].digest}" if chain else ""
             verifications.append(Verification(name, head, len(chain), (*faults, *common_faults)))
         return verifications or [Verification("", "", 0, common_faults)]
@@ -294,7 +294,7 @@ class Ledger:
     def _append(self, kind: str, *, fit: int, **content: str) -> None:
         """Append an entry about a charge; each kind at most once."""
         name = self._name(None)
-        with self._store.writing(name) as connection:
+        with self._store.write_transaction(name) as connection:
             state = self._state(connection, name)
             charged = next(entry for entry in state.fits if entry.id == fit)
             if (before := getattr(charged, kind)) not in ("", NO_ANSWER):
@@ -308,8 +308,7 @@ class Ledger:
             raise LedgerError(f"dataset {name!r} is not open in this ledger: Ledger.open or dpem ledger open opens it.")
         if faults := ledger_chain.faults(chain):
             raise LedgerError(
-                f"the entries of dataset {name!r} are not as they were written ({faults[0]}): see dpem ledger "
-                "verify, and restore a backup."
+                f"entries of dataset {name!r} were altered ({faults[0]}): run dpem ledger verify, and restore a backup."
             )
         return DatasetState.of(name, chain)
 
@@ -332,13 +331,13 @@ class Ledger:
         return Ledger, (self._store.url_with_password, self.name)
 
 
-def _unsound(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
+def _price_faults(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
     """Faults of entries whose digests hold: a price above its (ε, δ), or charges beyond the total."""
     try:
         state = DatasetState.of(name, chain)
     except LedgerError as error:
         return [str(error).rstrip(".")]
-    return [] if state.total.fits(state.charges) else ["the charges come to more than the total"]
+    return [] if state.total.fits(state.charges) else ["the charges exceed the total"]
 
 
 def _names(connection: Connection, *tables: sa.Table) -> list[str]:

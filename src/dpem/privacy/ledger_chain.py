@@ -93,7 +93,7 @@ def create_tables(connection: Connection) -> None:
         )
 
 
-def altered(connection: Connection) -> list[str]:
+def signs_of_tampering(connection: Connection) -> list[str]:
     """Signs of tampering in a SQLite file: missing triggers and removed rows, a sentence for each.
 
     AUTOINCREMENT assigns ids in the transaction of the row, so in an unaltered table the last id is the number of rows.
@@ -190,9 +190,9 @@ def faults(chain: Sequence[Entry]) -> list[str]:
         if entry.table != _table_of(entry.kind).name:
             sentences.append(f"entry {number} ({entry.kind}) is in {entry.table}, where no such entry belongs")
         elif entry.digest != entry.own_digest:
-            sentences.append(f"entry {number} ({entry.kind}) was changed: its content does not have its digest")
+            sentences.append(f"entry {number} ({entry.kind}) was changed: its content does not match its digest")
         elif entry.previous != previous:
-            sentences.append(f"entry {number} ({entry.kind}) does not follow the entry before it")
+            sentences.append(f"entry {number} ({entry.kind}) is not linked to the entry before it")
         previous = entry.digest
     return sentences
 

@@ -78,14 +78,14 @@ class Policy:
         """Raise :class:`~dpem.BudgetExceeded` with the reason ``"policy"`` unless the fit is allowed."""
         reason = ""
         if self.largest_epsilon is not None and epsilon > self.largest_epsilon * (1 + 1e-9):
-            reason = f"allows a fit up to epsilon={self.largest_epsilon:g}, and this one asks for {epsilon:g}"
+            reason = f"allows a fit up to epsilon={self.largest_epsilon:g}, but this one needs {epsilon:g}"
         elif self.smallest_n is not None and (n is None or n < self.smallest_n):
-            rows = "does not say how many it has" if n is None else f"has {n:,}"
-            reason = f"requires at least {self.smallest_n:,} rows, and this table {rows}"
+            rows = "does not state its number" if n is None else f"has {n:,}"
+            reason = f"requires at least {self.smallest_n:,} rows, but this table {rows}"
         elif self.models is not None and model not in self.models:
-            reason = f"allows the models {', '.join(self.models) or 'none'}, and this is {model or 'another fit'}"
+            reason = f"allows the models {', '.join(self.models) or 'none'}, but this is {model or 'another fit'}"
         elif self.who is not None and who not in self.who:
-            reason = f"names who may fit, and {who or 'an unknown user'} is not among them"
+            reason = f"does not allow fits by {who or 'an unknown user'}"
         if reason:
             raise BudgetExceeded(f"the policy of dataset {dataset!r} {reason}. Nothing was computed.", "policy")
 
@@ -202,7 +202,7 @@ class DatasetState:
 
     @classmethod
     def of(cls, name: str, chain: Sequence[Entry]) -> DatasetState:
-        """The records of a chain whose digests hold; a LedgerError if an entry is not as dpem writes one."""
+        """The records of a chain whose digests hold; a LedgerError if an entry is not valid."""
         entry = chain[0]
         try:
             first = _body(entry)
@@ -224,14 +224,12 @@ class DatasetState:
             fit_entries = tuple(FitEntry(**fields) for fields in fits.values())
             charges = tuple(fit.charge for fit in fit_entries)
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
-            raise LedgerError(
-                f"entry {entry.number} of dataset {name!r} is not as dpem writes one: restore a backup."
-            ) from None
+            raise LedgerError(f"entry {entry.number} of dataset {name!r} is not valid: restore a backup.") from None
         return cls(name, total, opened, policy, fit_entries, tuple(refusals), charges, tuple(chain))
 
 
 def rounded_down(epsilon: float) -> str:
-    """ε that is left, never shown as more than it is."""
+    """The ε that is left, rounded down to three decimals."""
     return f"{math.floor(1e3 * epsilon + 1e-9) / 1e3:g}"
 
 
@@ -253,20 +251,20 @@ def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str,
     """The difference between a table and those of earlier fits, in words; empty if there is none."""
     last_n = next((fit.n for fit in reversed(fits) if fit.n is not None), None)
     if n is not None and last_n is not None and last_n != n:
-        return f"this table has {n:,} rows, and that of the fit before had {last_n:,}"
+        return f"this table has {n:,} rows, but that of the previous fit had {last_n:,}"
     earlier = {name: digest for fit in fits for name, digest in fit.columns.items()}
     if not columns or not earlier:
         return ""
     if not set(earlier) & set(columns):
-        return "this table has none of the columns of the fits before"
+        return "this table has none of the columns of earlier fits"
     changed = [name for name, digest in columns.items() if earlier.get(name, digest) != digest]
-    return f"the bounds or levels of {changed[0]!r} differ from those of the fits before" if changed else ""
+    return f"the bounds or levels of {changed[0]!r} differ from those of earlier fits" if changed else ""
 
 
-def alike(one: str, other: str) -> bool:
+def confusable(one: str, other: str) -> bool:
     """Whether two names are easily confused: they differ in case, accents, spaces and punctuation, or in one letter.
 
-    >>> alike("patients", "Patients"), alike("patients", "patient"), alike("survey 2023", "survey 2024")
+    >>> confusable("patients", "Patients"), confusable("patients", "patient"), confusable("survey 2023", "survey 2024")
     (True, True, False)
     """
 

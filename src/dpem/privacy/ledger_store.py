@@ -67,7 +67,7 @@ class Store:
         return self._url.render_as_string(hide_password=False)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_transaction(self) -> Iterator[Connection]:
         """A transaction that sees one state of the whole ledger."""
         with self._as_ledger_error("read", "nothing was spent"), self._connected() as connection:
             if connection.dialect.name == "sqlite":
@@ -78,7 +78,7 @@ class Store:
             yield connection
 
     @contextmanager
-    def writing(self, dataset: str, make: bool = False) -> Iterator[Connection]:
+    def write_transaction(self, dataset: str, make: bool = False) -> Iterator[Connection]:
         """A transaction of a dataset's only writer, committed at the end; ``make``: of a new ledger."""
         with self._as_ledger_error("written", "nothing was recorded"):
             if make:
@@ -107,7 +107,7 @@ class Store:
 
     def _check_format(self, connection: Connection) -> None:
         if not sa.inspect(connection).has_table(meta.name):
-            raise LedgerError(f"{self.where} holds no ledger yet: dpem ledger open, or Ledger.open, creates one.")
+            raise LedgerError(f"{self.where} has no ledger yet: dpem ledger open, or Ledger.open, creates one.")
         ours = connection.dialect.name != "sqlite" or is_unaltered(connection, [meta])
         versions = connection.execute(sa.select(meta.c.version)).scalars().all() if ours else [FORMAT]
         if versions != [FORMAT]:
@@ -117,7 +117,7 @@ class Store:
                 "the version of dpem that wrote it, and open the dataset in a new ledger with what is left."
             )
         if not ours or (connection.dialect.name == "sqlite" and not is_unaltered(connection, tables.sorted_tables)):
-            raise LedgerError(f"{self.where} is not as dpem makes a ledger: its tables or triggers were changed.")
+            raise LedgerError(f"{self.where} is not a valid ledger: its tables or triggers were changed.")
 
     @contextmanager
     def _as_ledger_error(self, action: str, outcome: str) -> Iterator[None]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from dpem._html import measured, number, percent
+from dpem._html import number, percent, round_to
 from dpem.fitting.summary import LEVEL, Calibration, Estimates, Profile
 from dpem.report.facts import Query
 
@@ -49,34 +49,34 @@ class DotPlot(NamedTuple):
     axis: Sequence[tuple[str, str]] = ()
 
 
-def estimate_pictures(found: Estimates) -> list[DotPlot]:
+def estimate_pictures(estimates: Estimates) -> list[DotPlot]:
     """The first estimates in their own units, and on one scale where the model names one."""
-    count = min(len(found.names), DRAWN)
-    names = shortened(found.names[:count])
-    drawn = [np.nan_to_num(part[:count]) for part in (found.estimate, *found.ends)]
+    count = min(len(estimates.names), DRAWN)
+    names = shortened(estimates.names[:count])
+    drawn = [np.nan_to_num(part[:count]) for part in (estimates.estimate, *estimates.ends)]
     pictures = []
-    if found.scale is None or not bool((np.asarray(found.scale) == 1).all()):
+    if estimates.scale is None or not bool((np.asarray(estimates.scale) == 1).all()):
         rows = []
         for j, (value, low, high) in enumerate(np.column_stack(drawn).tolist()):
             reach = 1.05 * (max(abs(low), abs(high), abs(value)) or 1.0)
             x = _place(-reach, reach)
-            rows.append(_estimate(found, j, names[j], x, [("zero", x(0.0))], (value, low, high)))
+            rows.append(_estimate(estimates, j, names[j], x, [("zero", x(0.0))], (value, low, high)))
         pictures.append(DotPlot(rows))
-    if found.scale is not None:
-        value, low, high = (part * found.scale[:count] for part in drawn)
-        limits = [] if found.limit is None else [-found.limit, found.limit]
+    if estimates.scale is not None:
+        value, low, high = (part * estimates.scale[:count] for part in drawn)
+        limits = [] if estimates.limit is None else [-estimates.limit, estimates.limit]
         bottom, top = min(*limits, low.min(), value.min(), 0.0), max(*limits, high.max(), value.max(), 0.0)
         pad = 0.04 * (top - bottom) or 1.0
         x, grid = _place(bottom - pad, top + pad), ticks(bottom - pad, top + pad)
         lines = [("grid" if tick else "zero", x(tick)) for tick in grid] + [("limit", x(limit)) for limit in limits]
         each = enumerate(zip(value.tolist(), low.tolist(), high.tolist(), strict=True))
-        rows = [_estimate(found, j, names[j], x, lines, ends, float(found.scale[j])) for j, ends in each]
+        rows = [_estimate(estimates, j, names[j], x, lines, ends, float(estimates.scale[j])) for j, ends in each]
         pictures.append(DotPlot(rows, True, [(x(tick), number(tick) if tick else "0") for tick in grid]))
     return pictures
 
 
 def _estimate(
-    found: Estimates,
+    estimates: Estimates,
     j: int,
     name: str,
     x: Callable[[float], str],
@@ -84,22 +84,22 @@ def _estimate(
     drawn: tuple[float, float, float],
     scale: float = 1.0,
 ) -> PlotRow:
-    error = abs(scale) * float(found.total[j])
-    value, low, high = (scale * float(part[j]) for part in (found.estimate, *found.ends))
+    error = abs(scale) * float(estimates.total[j])
+    value, low, high = (scale * float(part[j]) for part in (estimates.estimate, *estimates.ends))
     if not error > 0:
-        return PlotRow(name, number(value), tip=error_words(found, j), lines=lines, dot=x(drawn[0]))
-    ends = f"{measured(low, error)} to {measured(high, error)}"
+        return PlotRow(name, number(value), tip=error_words(estimates, j), lines=lines, dot=x(drawn[0]))
+    ends = f"{round_to(low, error)} to {round_to(high, error)}"
     bar = (x(drawn[1]), x(drawn[2]))
-    return PlotRow(name, measured(value, error), ends, error_words(found, j), lines, bar=bar, dot=x(drawn[0]))
+    return PlotRow(name, round_to(value, error), ends, error_words(estimates, j), lines, bar=bar, dot=x(drawn[0]))
 
 
-def error_words(found: Estimates, j: int) -> str:
+def error_words(estimates: Estimates, j: int) -> str:
     """A parameter's value and what its standard error is made of."""
-    error = float(found.total[j])
+    error = float(estimates.total[j])
     if not error > 0:
-        return f"{found.names[j]}: {number(float(found.estimate[j]), 4)}"
-    shares = "; ".join(f"{name} {percent(share)}" for name, share in found.parts(j))
-    words = f"{found.names[j]}: {measured(float(found.estimate[j]), error)}, standard error {number(error, 2)}"
+        return f"{estimates.names[j]}: {number(float(estimates.estimate[j]), 4)}"
+    shares = "; ".join(f"{name} {percent(share)}" for name, share in estimates.parts(j))
+    words = f"{estimates.names[j]}: {round_to(float(estimates.estimate[j]), error)}, standard error {number(error, 2)}"
     return f"{words}; of its variance {shares}" if shares else words
 
 
@@ -113,11 +113,11 @@ class ScatterPlot(NamedTuple):
     axes: tuple[str, str]
 
 
-def calibration_picture(found: Calibration) -> ScatterPlot:
+def calibration_picture(means: Calibration) -> ScatterPlot:
     """Observed against predicted means with their 95 % intervals."""
-    reach = float(ndtri(0.5 + LEVEL / 2)) * found.error
-    low, high = np.maximum(found.observed - reach, 0.0), found.observed + reach
-    bottom, top = min(low.min(), found.predicted.min()), max(high.max(), found.predicted.max())
+    reach = float(ndtri(0.5 + LEVEL / 2)) * means.error
+    low, high = np.maximum(means.observed - reach, 0.0), means.observed + reach
+    bottom, top = min(low.min(), means.predicted.min()), max(high.max(), means.predicted.max())
     pad = 0.05 * (top - bottom) or 1.0
     bottom, top = max(bottom - pad, 0.0), top + pad
 
@@ -125,11 +125,11 @@ def calibration_picture(found: Calibration) -> ScatterPlot:
         return round(100 * (float(value) - bottom) / (top - bottom), 2)
 
     points = []
-    for x, y, a, b, error in zip(found.predicted, found.observed, low, high, found.error, strict=True):
-        words = f"predicted {number(x)}, observed {measured(y, error)} ({measured(a, error)} to {measured(b, error)})"
+    for x, y, a, b, error in zip(means.predicted, means.observed, low, high, means.error, strict=True):
+        words = f"predicted {number(x)}, observed {round_to(y, error)} ({round_to(a, error)} to {round_to(b, error)})"
         points.append((place(x), place(y), place(a), place(b), words))
     axis = [(place(tick), number(tick) if tick else "0") for tick in ticks(bottom, top)]
-    return ScatterPlot(points, axis, found.words)
+    return ScatterPlot(points, axis, means.words)
 
 
 def components(profile: Profile) -> dict[str, object]:
@@ -169,14 +169,14 @@ def cell(profile: Profile, k: int, j: int) -> str:
     if profile.spread is None:
         return number(value, 4)
     spread = float(profile.spread[k, j])
-    return f"{measured(value, spread)} ± {measured(spread, spread)}"
+    return f"{round_to(value, spread)} ± {round_to(spread, spread)}"
 
 
 def most_different_columns(profile: Profile) -> list[int]:
     """The columns that are drawn, in their order: those in which the components differ most, where there are many."""
     width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
-    apart = (profile.centre.max(axis=0) - profile.centre.min(axis=0)) / width
-    return sorted(np.argsort(-apart, kind="stable")[:COLUMNS].tolist())
+    difference = (profile.centre.max(axis=0) - profile.centre.min(axis=0)) / width
+    return sorted(np.argsort(-difference, kind="stable")[:COLUMNS].tolist())
 
 
 class Part(NamedTuple):

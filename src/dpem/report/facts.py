@@ -29,7 +29,7 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class About:
-    """The occasion of a fit, as far as it is known: none of it comes from rows.
+    """When, why and for which dataset a model was fitted, as far as known: none of it comes from rows.
 
     ``state`` is that of the dataset in its ledger, after the fit.
     """
@@ -65,7 +65,7 @@ def queries(model: PrivateFit) -> list[Query]:
     return [Query(i, r, r.price.rho / whole if paid else math.nan) for i, r in enumerate(model.releases_, start=1)]
 
 
-def bill(priced: list[Query]) -> list[Query]:
+def charged_queries(priced: list[Query]) -> list[Query]:
     """What one person pays at most: every query of the whole table, and those of the most expensive batch."""
     batches = {q.release.batch for q in priced if q.release.batch is not None}
     cost = {b: math.fsum(q.share for q in priced if q.release.batch == b) for b in batches}
@@ -87,10 +87,10 @@ def best_guess(epsilon: float, delta: float) -> float:
     return min(1.0, 1 / (1 + math.exp(-epsilon)) + delta / (1 + math.exp(min(epsilon, 700.0))))
 
 
-def guesses(epsilon: float, delta: float) -> str:
-    """How often that guess is right, in words; a percentage that rounds to all of them is not given.
+def guess_rate(epsilon: float, delta: float) -> str:
+    """How often that guess is right, in words; close to always, how often it is wrong.
 
-    >>> guesses(1.0, 1e-5), guesses(12.0, 1e-5)
+    >>> guess_rate(1.0, 1e-5), guess_rate(12.0, 1e-5)
     ('at most 73.2 of 100 cases', 'all but about 1 in 160,000 cases, so the guarantee is nearly empty')
     """
     miss = 1 - best_guess(epsilon, delta)
@@ -103,13 +103,13 @@ def guesses(epsilon: float, delta: float) -> str:
 def outcome(model: PrivateFit) -> list[tuple[str, str, str]]:
     """The plan beside the outcome."""
     plan, check, price = model.plan_, model.fit_check_, model.guarantee_.price.rho
-    if (found := plan.prediction) is None:
+    if (p := plan.prediction) is None:
         rows = [("predicted accuracy", "none", "")]
     else:
-        ends = f"{number(found.median)}, and between {number(found.low)} and {number(found.high)} in nine fits of ten"
-        rows = [(found.quantity, ends, "not measured: to measure it would cost budget")]
-        if found.failure >= 0.005:
-            rows.append(("fits that find no structure", f"about {100 * found.failure:.0f} of 100", ""))
+        interval = f"{number(p.median)}, and between {number(p.low)} and {number(p.high)} in nine fits of ten"
+        rows = [(p.quantity, interval, "not measured: to measure it would cost budget")]
+        if p.failure >= 0.005:
+            rows.append(("fits that find no structure", f"about {100 * p.failure:.0f} of 100", ""))
     if check is not None:
         rows.append(("fit check", "to be better than the simpler model", check.verdict))
     if math.isfinite(price):

@@ -18,7 +18,7 @@ from dpem.privacy.accounting import largest_price
 from dpem.privacy.budget import unit
 from dpem.privacy.ledger_entries import DatasetState
 
-#: Colours that people who see few colours can distinguish; those beyond share grey.
+#: Colours that colour-blind readers can distinguish; further users share grey.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 #: Why a fit was refused, in a heading.
 REASONS = {
@@ -30,25 +30,25 @@ REASONS = {
 
 
 @dataclass(frozen=True)
-class Published:
-    """A model that is there to be read: the estimator, and how to get to its file and its report from the page."""
+class PublishedModel:
+    """A fitted model, and the links from the page to its file and its report."""
 
     model: FittedModel
     file: str
     report: str | None = None
 
 
-def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[str, Published]) -> str:
+def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[str, PublishedModel]) -> str:
     """One page of HTML, offline, over all fits of the datasets.
 
     Parameters
     ----------
     where : str
-        The ledger's place, without a password.
+        The ledger's URL, without a password.
     datasets : sequence of DatasetState
         The datasets.
     models : mapping of str to Published
-        Models that are known, by their fingerprints.
+        The published models, by their fingerprints.
     """
     return _html.page(
         "ledger.html",
@@ -65,13 +65,13 @@ def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[st
     )
 
 
-def _spending(one: DatasetState) -> dict[str, object]:
+def _spending(state: DatasetState) -> dict[str, object]:
     """The price that the total is worth, the part of it that each user spent, largest first, and a row for each fit."""
     spent: dict[str, float] = {}
-    for fit in one.fits:
+    for fit in state.fits:
         spent[fit.who or "unknown"] = spent.get(fit.who or "unknown", 0.0) + fit.rho
     used = math.fsum(spent.values())
-    whole = max(largest_price(one.total.epsilon, one.total.delta, gaussian=False).rho, used)
+    total_rho = max(largest_price(state.total.epsilon, state.total.delta, gaussian=False).rho, used)
     colours = (*COLOURS, *["#777777"] * len(spent))
     users = sorted(spent.items(), key=lambda pair: -pair[1])
     parts = [(name, rho, colour) for (name, rho), colour in zip(users, colours, strict=False)]
@@ -83,6 +83,6 @@ def _spending(one: DatasetState) -> dict[str, object]:
             fit.model.removeprefix("sha256:")[:16] or "–",
             fit.version,
         )
-        for fit in one.fits
+        for fit in state.fits
     ]
-    return {"whole": whole, "parts": parts, "left": max(0.0, whole - used), "rows": rows}
+    return {"total_rho": total_rho, "parts": parts, "left": max(0.0, total_rho - used), "rows": rows}

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpem import _html
 from dpem._files import write_text
-from dpem._html import capital, measured, number, percent
+from dpem._html import capital, number, percent, round_to
 from dpem._validation import ArgumentError
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
@@ -56,7 +56,7 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
     (False, False)
     """
     if not hasattr(model, "_fit_summary"):
-        raise ValueError(f"a report is made of a fitted model; got {type(model).__name__}.")
+        raise ValueError(f"a report needs a fitted model; got {type(model).__name__}.")
     check_is_fitted(model)
     if scaler is not None and getattr(model, "scaler_", None) not in (None, fingerprint(scaler)):
         raise ArgumentError("scaler", "must be the one that the model was fitted with; its file names another.")
@@ -102,7 +102,7 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         joint=joint,
         epsilon=number(facts.rounded_up(joint.epsilon), 5),
         factor=number(math.exp(min(joint.epsilon, 700.0)), 4),
-        guesses=facts.guesses(joint.epsilon, joint.delta),
+        guesses=facts.guess_rate(joint.epsilon, joint.delta),
     )
 
 
@@ -114,60 +114,60 @@ def write_report(
 
 
 class Table(NamedTuple):
-    """A further table of the model, and its picture where it has one."""
+    """An additional table of the model, and its picture if it has one."""
 
     rows: list[list[str]]
     calibration: charts.ScatterPlot | None
 
 
 def _extra(summary: FitSummary) -> Table | None:
-    if (found := summary.extra) is None:
+    if (extra := summary.extra) is None:
         return None
-    drawn = None if found.calibration is None else charts.calibration_picture(found.calibration)
-    digits = 5 if drawn is None else 3
-    return Table([[_value(cell, digits) for cell in row] for row in found.rows], drawn)
+    picture = None if extra.calibration is None else charts.calibration_picture(extra.calibration)
+    digits = 5 if picture is None else 3
+    return Table([[_value(cell, digits) for cell in row] for row in extra.rows], picture)
 
 
-def _estimates(found: Estimates, summary: FitSummary) -> dict[str, object]:
+def _estimates(estimates: Estimates, summary: FitSummary) -> dict[str, object]:
     """The pictures and the table of the parameters, in units and standardised."""
-    apart = found.scale is None and summary.profile is not None  # shares, centres, spreads: no picture holds them all
-    many = len(found.names)
-    shares = [parts for j in range(many) if (parts := dict(found.parts(j)))]
+    separate = estimates.scale is None and summary.profile is not None  # one picture cannot show shares and spreads
+    many = len(estimates.names)
+    shares = [parts for j in range(many) if (parts := dict(estimates.parts(j)))]
     medians = {kind: float(np.median([parts[kind] for parts in shares])) for kind in (shares[0] if shares else ())}
     return {
-        "facts": found,
-        "pictures": [] if apart else charts.estimate_pictures(found),
+        "facts": estimates,
+        "pictures": [] if separate else charts.estimate_pictures(estimates),
         "medians": medians,
-        "rows": [_row(found, j, bool(shares)) for j in range(many)],
-        "fold": many > (charts.DRAWN if apart else FOLDED),
+        "rows": [_row(estimates, j, bool(shares)) for j in range(many)],
+        "fold": many > (charts.DRAWN if separate else FOLDED),
     }
 
 
-def _row(found: Estimates, j: int, parted: bool) -> dict[str, object]:
-    error, value, low, high = (float(p[j]) for p in (found.total, found.estimate, *found.ends))
-    scale = 1.0 if found.scale is None else float(found.scale[j])
+def _row(estimates: Estimates, j: int, parted: bool) -> dict[str, object]:
+    error, value, low, high = (float(p[j]) for p in (estimates.total, estimates.estimate, *estimates.ends))
+    scale = 1.0 if estimates.scale is None else float(estimates.scale[j])
 
-    def shown(unit: float) -> tuple[str, str, str]:
+    def in_unit(unit: float) -> tuple[str, str, str]:
         e, v, a, b = (unit * part for part in (error, value, low, high))
         if not error > 0:
             return number(v, 5), "none", "none"
-        return measured(v, e), f"{measured(a, e)} to {measured(b, e)}", number(e, 2)
+        return round_to(v, e), f"{round_to(a, e)} to {round_to(b, e)}", number(e, 2)
 
-    other = shown(scale) if scale != 1.0 else ("", "", "")
+    other = in_unit(scale) if scale != 1.0 else ("", "", "")
     parts, start = [], 0.0
-    shares = found.parts(j) or [("sampling", 0.0), ("privacy", 0.0), ("misfit", 0.0)]
+    shares = estimates.parts(j) or [("sampling", 0.0), ("privacy", 0.0), ("misfit", 0.0)]
     for kind, share in shares:
         parts.append({"kind": kind, "start": f"{start:.1f}", "width": f"{100 * share:.1f}", "share": share})
         start += 100 * share
     words = ", ".join(f"{kind} {percent(share)}" for kind, share in shares)
-    cells = list(zip(shown(1.0), other, (value, low, error), strict=True))
-    return {"name": found.names[j], "cells": cells, "parts": parts if parted else [], "parts_words": words}
+    cells = list(zip(in_unit(1.0), other, (value, low, error), strict=True))
+    return {"name": estimates.names[j], "cells": cells, "parts": parts if parted else [], "parts_words": words}
 
 
 def _prices(model: PrivateFit) -> dict[str, object]:
     queries, rho = facts.queries(model), model.guarantee_.price.rho
     paid = math.isfinite(rho)
-    bill = facts.bill(queries) if paid else []
+    charged = facts.charged_queries(queries) if paid else []
 
     def share(part: float) -> str:
         return percent(part) if paid else "–"
@@ -199,16 +199,16 @@ def _prices(model: PrivateFit) -> dict[str, object]:
     ]
     return {
         "rho": rho if paid else None,
-        "bill": bill,
-        "bar": charts.price_bar(bill),
-        "batches": len(bill) < len(queries),
+        "charged": charged,
+        "bar": charts.price_bar(charged),
+        "batches": len(charged) < len(queries),
         "groups": grouped,
         "rows": rows,
     }
 
 
 def _span(places: list[int]) -> str:
-    """Numbers in few signs.
+    """The numbers, abbreviated.
 
     >>> _span([3]), _span([1, 2, 3]), _span([1, 4])
     ('3', '1–3', '1, 4')

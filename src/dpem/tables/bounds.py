@@ -101,7 +101,7 @@ def read_bounds(path: str | os.PathLike[str]) -> dict[str, Any]:
     except json.JSONDecodeError:
         raise ArgumentError("bounds", f"cannot be read from {str(where)!r}: it is not valid JSON.") from None
     if not isinstance(bounds, dict) or not all(isinstance(name, str) for name in bounds):
-        raise ValueError(f"{str(where)!r} must hold an object with a pair of numbers for each column's name.")
+        raise ValueError(f"{str(where)!r} must contain a JSON object with two numbers for each column's name.")
     return bounds
 
 

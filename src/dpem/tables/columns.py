@@ -59,7 +59,7 @@ def select(
     *,
     exclude: Sequence[str] = (),
     levels: Mapping[str, Any] | None = None,
-    spelled: Collection[str] = (),
+    numeric: Collection[str] = (),
     person: str | None = None,
 ) -> Selection:
     """The wanted columns, or a refusal in one sentence that names the columns at fault.
@@ -67,7 +67,7 @@ def select(
     Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target and
     those in ``exclude`` is a feature, so each of them must be numeric or have ``levels``: none is left out silently.
     ``person`` is the column that identifies people, and no feature. Numbers are also read from the texts of columns
-    in ``spelled``. A column of type null may hold anything.
+    in ``numeric``. A column of type null may hold anything.
 
     >>> schema = pa.schema([("age", pa.int32()), ("dose", pa.float32()), ("name", pa.string())])
     >>> select(schema, ["age"], target="dose").features
@@ -111,18 +111,18 @@ def select(
     if not features:
         raise ValueError("the table has no column of features.")
     declared = {name: each for name, each in checked_levels(levels).items() if name in (*features, target)}
-    known = [*spelled, *declared]
+    known = [*numeric, *declared]
     _all_numeric(schema, features if target is None else [*features, target], known, chosen=columns is not None)
     single = not set(declared) & set(features) and all(schema.field(name).type == pa.float32() for name in features)
     return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), declared, person)
 
 
 def select_declared(
-    schema: pa.Schema, levels: Mapping[str, Any] | None, spelled: Collection[str] = (), person: str | None = None
+    schema: pa.Schema, levels: Mapping[str, Any] | None, numeric: Collection[str] = (), person: str | None = None
 ) -> Selection:
     """The selection of every column of X, each of numbers or with declared levels."""
     try:
-        return select(schema, None, None, levels=levels, spelled=spelled, person=person)
+        return select(schema, None, None, levels=levels, numeric=numeric, person=person)
     except ArgumentError:
         raise
     except ValueError as error:

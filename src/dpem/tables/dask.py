@@ -41,7 +41,7 @@ class DaskSource:
 
     float32 and float64 are read as they are, other numbers as float64, responses always as float64. Lengths of blocks
     that Dask does not know are counted once. A table that was not persisted is read anew for every query. Entries of
-    a DataFrame become numbers as those of every other, under ``levels`` and ``spelled``.
+    a DataFrame become numbers as those of every other, under ``levels`` and ``numeric``.
 
     ``fixed_order=True`` says that a row has its place whatever rows hold. Of a Dask array it is taken for granted
     unless its graph shows a shuffle, a sort or a DataFrame; of a DataFrame it is not, since Dask orders those by an
@@ -65,12 +65,12 @@ class DaskSource:
         y: Any = None,
         *,
         levels: Mapping[str, Levels] | None = None,
-        spelled: Collection[str] = (),
+        numeric: Collection[str] = (),
         y_levels: Levels | None = None,
         person: str | None = None,
         fixed_order: bool | None = None,
     ) -> None:
-        selection = _selection(X, levels, spelled, person) if _is_frame(X, "DataFrame") else None
+        selection = _selection(X, levels, numeric, person) if _is_frame(X, "DataFrame") else None
         dtype = _checked_array(X) if selection is None else selection.dtype
         moved = _may_be_shuffled(X) if fixed_order is None else not fixed_order
         if moved:  # see slack
@@ -196,12 +196,12 @@ def _checked_array(X: Any) -> np.dtype:
     return np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
 
 
-def _selection(X: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str], person: str | None) -> Selection:
+def _selection(X: Any, levels: Mapping[str, Levels] | None, numeric: Collection[str], person: str | None) -> Selection:
     """How the entries of a DataFrame are read, by the types that Dask says its columns have."""
     frame = Frame(X._meta)
     if not frame.names:
         raise ArgumentError("X", "must have a known number of columns, at least one.")
-    chosen = select_declared(frame.schema, levels, spelled, person)
+    chosen = select_declared(frame.schema, levels, numeric, person)
     for part in X.expr.walk() if hasattr(X, "expr") else ():
         # dd.read_csv fails at the first entry of a block that does not fit the types that it inferred.
         function = part.operand("func") if "func" in part._parameters else None

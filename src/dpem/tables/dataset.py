@@ -68,7 +68,7 @@ class DatasetSource(ConvertingSource):
         dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
         fragments = _fragments(dataset)
         folders = {name for fragment in fragments for name in ds.get_partition_keys(fragment.partition_expression)}
-        chosen: dict[str, Any] = {"exclude": exclude, "levels": levels, "spelled": folders, "person": person}
+        chosen: dict[str, Any] = {"exclude": exclude, "levels": levels, "numeric": folders, "person": person}
         selection = select(dataset.schema, columns, target, **chosen)
         self.order_may_depend_on_values = any(map(_moves_rows, fragments))
         self._select(selection.double() if self.order_may_depend_on_values else selection)  # see slack

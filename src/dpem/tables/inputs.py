@@ -48,17 +48,17 @@ def open_table(
     *,
     needs_y: bool,
     levels: object,
-    spelled: Collection[str] = (),
+    numeric: Collection[str] = (),
     y_levels: Levels | None = None,
     person: str | None = None,
     rows_per_person: int = 1,
 ) -> Table:
     """The table, opened but not read. Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator. Texts in the
-    columns ``spelled`` are read as numbers; ``y_levels`` are the levels of the response; at most ``rows_per_person``
+    columns ``numeric`` are read as numbers; ``y_levels`` are the levels of the response; at most ``rows_per_person``
     rows of each ``person`` are kept.
     """
     declared = checked_levels(levels)
-    read_by: dict[str, Any] = {"levels": declared, "spelled": spelled, "y_levels": y_levels}
+    read_by: dict[str, Any] = {"levels": declared, "numeric": numeric, "y_levels": y_levels}
     unit: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
     source = source_of(estimator, X, y, needs_y=needs_y, **read_by, **unit)
     if is_frame(X):
@@ -91,7 +91,7 @@ def source_of(
     needs_y: bool,
     accept_sparse: str | bool = "csr",
     levels: Mapping[str, Levels] | None = None,
-    spelled: Collection[str] = (),
+    numeric: Collection[str] = (),
     y_levels: Levels | None = None,
     person: str | None = None,
     rows_per_person: int = 1,
@@ -105,13 +105,13 @@ def source_of(
     response = None if not needs_y or y is None or is_source(X) else response_of(y, y_levels)
     if is_frame(X):
         frame = frame_of(X)
-        source: Source = frame_source(frame, _required(response) if needs_y else None, levels, spelled, person)
+        source: Source = frame_source(frame, _required(response) if needs_y else None, levels, numeric, person)
         remember_columns(estimator, source, named=frame.named)
     elif is_dask(X):
         with needed_by("a Dask collection"):
             from dpem.tables.dask import DaskSource
 
-        read_by: dict[str, Any] = {"levels": levels, "spelled": spelled, "y_levels": y_levels, "person": person}
+        read_by: dict[str, Any] = {"levels": levels, "numeric": numeric, "y_levels": y_levels, "person": person}
         source = DaskSource(X, _required(response) if needs_y else None, **read_by)
         remember_columns(estimator, source)
     elif is_source(X):
@@ -148,13 +148,13 @@ def frame_of(X: Any) -> Frame:
 
 
 def frame_source(
-    frame: Frame, y: Any, levels: Mapping[str, Levels] | None, spelled: Collection[str] = (), person: str | None = None
+    frame: Frame, y: Any, levels: Mapping[str, Levels] | None, numeric: Collection[str] = (), person: str | None = None
 ) -> FrameSource:
     """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
     from dpem.tables.columns import select_declared
     from dpem.tables.frame import FrameSource
 
-    selection, n = select_declared(frame.schema, levels, spelled, person), frame.n_rows
+    selection, n = select_declared(frame.schema, levels, numeric, person), frame.n_rows
     if y is not None and (y.ndim != 1 or len(y) != n):
         raise ArgumentError("y", f"must be a vector with one response for each of the {n} rows, got shape {y.shape}.")
     return FrameSource(frame, selection, None if y is None else np.asarray(y, dtype=float))

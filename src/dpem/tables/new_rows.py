@@ -42,7 +42,7 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         _refuse_other_columns(estimator, len(frame.names), frame.names)
         if frame.n_rows == 0:
             raise ArgumentError("X", "must have at least one row, got none.")
-        for chunk in frame_source(frame, None, levels, spelled=frame.names).chunks():
+        for chunk in frame_source(frame, None, levels, numeric=frame.names).chunks():
             yield chunk.X
     elif is_source(X):
         read_as = checked_levels(getattr(X, "text_levels", None) or None)

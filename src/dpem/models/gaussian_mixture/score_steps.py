@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpem.fitting.check import judged
+from dpem.fitting.check import check_lead
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import Step
 from dpem.fitting.surrogate import NOT_CLIPPED, best_of, exact, score_query
@@ -116,7 +116,7 @@ class MixtureCheck(Step):
         for name, mean, square in zip(query.simpler, answer[:-1:2], answer[1:-1:2], strict=True):
             spread = math.sqrt(min(max(float(square - mean**2), 0.0), 1.0))
             error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
-            checks.append(judged(float(mean), max(error, 1e-12), name, advice))
+            checks.append(check_lead(float(mean), max(error, 1e-12), name, advice))
         missed = float(answer[-1]) / WEIGHT
         missed = min(missed, 1.0) if missed > max(NEEDED * noise / WEIGHT, LEAST) else 0.0
         worst = min(checks, key=lambda own: own.lead / own.standard_error)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpem.fitting.check import judged
+from dpem.fitting.check import check_lead
 from dpem.fitting.step import Step
 from dpem.models.linear_regression.clipping import clipped_square
 from dpem.models.linear_regression.parameters import Linearity
@@ -100,7 +100,7 @@ class CheckExplained(Step):
         lead_error = released_error / max(2 * (1 - share), 2e-6)
         if fit.columns.crowded[-1] and noise:  # the rows that make the variance may not be seen
             share_error, lead_error = math.hypot(share_error, 1.0), math.hypot(lead_error, lead)
-        check = judged(lead, lead_error, "the mean alone", ADVICE)
+        check = check_lead(lead, lead_error, "the mean alone", ADVICE)
         words = f"it explains {100 * share:.1f} % of the variance (standard error {100 * share_error:.1f})"
         if share_error > TUNING.unknown_r_squared:
             words = "how much of the variance it explains is not known"

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from dpem.fitting.model import Effect, PredictedFit, Sizes
 from dpem.fitting.plan import Prediction
-from dpem.fitting.rehearsal import moved, normal, watched, with_failures
+from dpem.fitting.rehearsal import boundary_sample, moved, normal, with_failures
 from dpem.fitting.step import Step
 from dpem.fitting.surrogate import ScoreStep, combined_noise
 from dpem.models.mixture_regression.cells import edges
@@ -95,7 +95,7 @@ def moved_share(family: RegressionFamily, theta: Components, error: FloatArray, 
         return np.log(np.maximum(own.responsibilities(numpy_api, own.residuals(numpy_api, v, t)), 1e-300))
 
     before = log_weights(theta)
-    rows, weight = watched(before)
+    rows, weight = boundary_sample(before)
     before, v, t = before[rows], v[rows], t[rows]
     steps = (family.within_reach(root @ z) for z in normal(0, (repeats, len(error))))
     return np.array([moved(before, log_weights(family.moved(theta, step)), weight) for step in steps])

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpem.fitting.check import Check, judged
+from dpem.fitting.check import Check, check_lead
 from dpem.fitting.rehearsal import generator
 from dpem.fitting.step import State, Step
 from dpem.fitting.surrogate import Answer, Block, Converged, Surrogate, SurrogateFit, best_of, exact
@@ -402,7 +402,7 @@ class RegressionCheck(Check):
         for lead, square in zip(leads[::2], leads[1::2], strict=True):
             spread = math.sqrt(min(max(square * self.most - lead**2, 0.0), self.most**2))
             error = math.hypot(noise, spread / math.sqrt(curator.effective_rows))
-            checks.append(judged(lead, max(error, 1e-12), self.against, self.advice))
+            checks.append(check_lead(lead, max(error, 1e-12), self.against, self.advice))
         share = min(counted / FAR_WEIGHT, 1.0)
         missed = share if share > max(USUALLY_FAR + MISSED_NEEDED * noise / FAR_WEIGHT, 2 * USUALLY_FAR) else 0.0
         worst = min(checks, key=lambda own: own.lead / own.standard_error)

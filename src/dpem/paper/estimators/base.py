@@ -17,7 +17,7 @@ from dpem import _validation as arguments
 from dpem._validation import ArgumentError
 from dpem.fitting.plan import Plan
 from dpem.fitting.results import FittedModel
-from dpem.fitting.sequence import all_at_once, keeps_arguments
+from dpem.fitting.sequence import atomic, keeps_arguments
 from dpem.fitting.serialization import name_model
 from dpem.fitting.step import State, run_steps
 from dpem.fitting.summary import FitSummary
@@ -80,7 +80,7 @@ class PrivateEM(PlannedEM, FittedModel):
         """Fit β to the rows of X, and their responses where the model has them; a source brings its own."""
         return self._fit(X, y if self._needs_y else None)
 
-    @all_at_once
+    @atomic
     def _fit(self, X: object, y: object) -> Self:
         source, charged = self._opened(self, X, y)
         start = PaperState.at(self._start(charged.d), charged.d)
@@ -122,7 +122,7 @@ class PrivateEM(PlannedEM, FittedModel):
     def _opened(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
         """The table, whose columns ``owner`` learns, and the plan; raises whatever the fit would refuse."""
         self._check_arguments()
-        source = source_of(owner, X, y, needs_y=self._needs_y, **self._who())
+        source = source_of(owner, X, y, needs_y=self._needs_y, **self._unit())
         if self.method == "published":
             refuse_to_split(source)
         plan = self.plan(source.n_rows, source.n_features)

@@ -13,7 +13,7 @@ import numpy as np
 from dpem import _validation as arguments
 from dpem._validation import Argument, ArgumentError
 from dpem.fitting.plan import Plan
-from dpem.fitting.sequence import PrivateFit, remarks_on
+from dpem.fitting.sequence import PrivateFit, privacy_remarks
 from dpem.paper.models import MODELS
 from dpem.paper.planning.plans import improved_plan
 from dpem.paper.planning.rehearsal import Problem
@@ -152,7 +152,7 @@ class PlannedEM(PrivateFit):
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
         sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
         plan = self._plan(charged.n, charged.d, sigma, spent=rho)
-        self._warn_of(replace(plan, remarks=()))
+        self._warn_before_charge(replace(plan, remarks=()))
         return plan, sigma
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
@@ -181,7 +181,7 @@ class PlannedEM(PrivateFit):
             settings = {"n_refine": self.n_iter, "step": self.step_size, "entry": entry}
             fixed = tuple((setting, value) for setting, value in settings.items() if value is not None)
             plan = improved_plan(problem, epsilon, delta, fixed, auto, spent)
-        return replace(plan, remarks=remarks_on(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
+        return replace(plan, remarks=privacy_remarks(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:
         """The start as a vector, or None; "equal" is signal/√d everywhere."""
