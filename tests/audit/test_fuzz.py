@@ -321,7 +321,7 @@ def test_a_charge_without_a_time_is_damage(time, tmp_path):
         )
         previous = digest
     connection.close()
-    with pytest.raises(LedgerError, match="not as"):
+    with pytest.raises(LedgerError, match="is not valid"):
         ledger.history()
 
 

@@ -105,7 +105,7 @@ def test_entries_in_quotes_may_hold_line_ends(tmp_path, remark):
 def test_a_quote_that_nothing_closes_swallows_no_rows(tmp_path, end):
     path = tmp_path / "t.csv"
     path.write_text('a,b\n1,2\n3,"4\n5,6' + end)
-    with pytest.raises(ValueError, match=r"t\.csv has an entry that begins with a quote which nothing closes\.$"):
+    with pytest.raises(ValueError, match=r"t\.csv has an entry with an opening quote but no closing one\.$"):
         read_table(path)
     path.write_text('a\n1\n"2"\n\n3' + end)  # an empty line of one column is a row
     assert read_table(path).n_rows == 4

@@ -117,7 +117,7 @@ def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], de
     """The event with the largest bound if of ``sizes`` runs on either table the given shares were at or above the
     thresholds.
     """
-    best, chosen = -1.0, Event(float(thresholds[0]), True, True)
+    best, event = -1.0, Event(float(thresholds[0]), True, True)
     for above in (True, False):
         inside = [share if above else 1 - share for share in shares]
         for on_first in (True, False):
@@ -127,8 +127,8 @@ def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], de
             bounds = _epsilon(p, q, delta)
             place = int(np.argmax(bounds))
             if bounds[place] > best:
-                best, chosen = float(bounds[place]), Event(float(thresholds[place]), above, on_first)
-    return chosen
+                best, event = float(bounds[place]), Event(float(thresholds[place]), above, on_first)
+    return event
 
 
 def _by_count(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:

@@ -62,9 +62,9 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
         for name in SUBJECTS if model == "all" else (model,):
             with session.notice(f"replays of {name}"):
                 replays[name] = replay_model(name, **claim)
-                chosen = subject(name, **claim)
+                mechanism = subject(name, **claim)
             with tqdm(total=runs // 2 * 2, unit=" runs", desc=name, disable=hidden, leave=False) as bar:
-                findings += bounds_of(chosen, runs, tick=bar.update)
+                findings += bounds_of(mechanism, runs, tick=bar.update)
     document: dict[str, object] = {
         "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
         "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],

@@ -98,9 +98,9 @@ class EllipseDisplay(Display):
         covariances = covariance_matrices(estimator, *profile.centre.shape)
         errors = {} if estimates is None else dict(zip(estimates.names, estimates.total, strict=True))
         differing = [profile.columns[j] for j in _most_different(profile.centre, covariances)]
-        chosen = list(pairs or combinations(differing, 2))
-        axes = panels(axes, len(chosen), 4.2, 3.8)
-        for ax, names in zip(axes, chosen, strict=True):
+        column_pairs = list(pairs or combinations(differing, 2))
+        axes = panels(axes, len(column_pairs), 4.2, 3.8)
+        for ax, names in zip(axes, column_pairs, strict=True):
             pair = [profile.columns.index(name) for name in names]
             for k, (label, colour) in enumerate(zip(profile.labels, COLOURS * len(profile.labels), strict=False)):
                 x, y = profile.centre[k, pair].tolist()

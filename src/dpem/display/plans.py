@@ -54,20 +54,20 @@ class PlanDisplay(Display):
         if not hasattr(estimator, "plan"):
             raise ValueError(f"estimator must have a plan method, got {type(estimator).__name__}.")
         if isinstance(n, Sequence | np.ndarray):
-            along, plans = "rows", [(float(rows), estimator.plan(int(rows), d)) for rows in n]
+            x_label, plans = "rows", [(float(rows), estimator.plan(int(rows), d)) for rows in n]
         else:
-            along = "ε"
+            x_label = "ε"
             plans = [(float(one), clone(estimator).set_params(epsilon=one).plan(n, d)) for one in epsilon]
-        found = [(x, plan.prediction) for x, plan in plans if plan.prediction]
-        if not found:
+        predictions = [(x, plan.prediction) for x, plan in plans if plan.prediction]
+        if not predictions:
             raise ValueError(f"{type(estimator).__name__} makes no prediction of this kind: there is nothing to draw.")
-        x, median, low, high = np.array([(x, p.median, p.low, p.high) for x, p in found]).T
+        x, median, low, high = np.array([(x, p.median, p.low, p.high) for x, p in predictions]).T
         (ax,) = panels(None if ax is None else [ax], 1, 5.2, 3.4)
         ax.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0)
         ax.plot(x, median, "o-", color=BLUE, markersize=4)
         ax.set_xscale("log")
         if low.min() > 0:
             ax.set_yscale("log")
-        ax.set_xlabel(along)
-        ax.set_title(wrap_label(found[0][1].quantity, 52), fontsize="medium", loc="left")
+        ax.set_xlabel(x_label)
+        ax.set_title(wrap_label(predictions[0][1].quantity, 52), fontsize="medium", loc="left")
         return cls([ax])

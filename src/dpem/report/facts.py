@@ -60,9 +60,9 @@ def queries(model: PrivateFit) -> list[Query]:
     """Every query, with its part of the ρ that was charged. Batches are disjoint, and all together cost one person no
     more than the most expensive one (:func:`dpem.privacy.total_price`), so each is compared with the whole price.
     """
-    whole = model.guarantee_.price.rho
-    paid = 0 < whole < math.inf
-    return [Query(i, r, r.price.rho / whole if paid else math.nan) for i, r in enumerate(model.releases_, start=1)]
+    rho = model.guarantee_.price.rho
+    paid = 0 < rho < math.inf
+    return [Query(i, r, r.price.rho / rho if paid else math.nan) for i, r in enumerate(model.releases_, start=1)]
 
 
 def charged_queries(priced: list[Query]) -> list[Query]:

@@ -147,9 +147,9 @@ class KeptChunk(Chunk):
 
     @classmethod
     def of(cls, chunk: Chunk, kept: KeptRows) -> KeptChunk:
-        whole = cls(*chunk)
-        whole.kept = kept
-        return whole
+        result = cls(*chunk)
+        result.kept = kept
+        return result
 
 
 class ChunkedSource(ABC):
@@ -307,13 +307,13 @@ def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_RO
     w = ROUNDOFF[np.dtype(np.float64)]
     bound = query.bound
     size = min(bound.size_linf, bound.size_l2)
-    held = not query.blocked or BLOCK * size <= LARGEST[np.dtype(dtype)] / 4
-    if not held or not n_rows * size <= sys.float_info.max / 4:
+    bounded = not query.blocked or BLOCK * size <= LARGEST[np.dtype(dtype)] / 4
+    if not bounded or not n_rows * size <= sys.float_info.max / 4:
         return math.inf  # the sum could overflow, and one row would then outweigh any noise
     u = ROUNDOFF[np.dtype(dtype)] if query.blocked else w
     rows = min(n_rows, chunk_rows)
     block = min(rows, BLOCK) if query.blocked else rows
-    again = 0.0 if query.blocked else 2 * REGROUPED * w
+    regrouped = 0.0 if query.blocked else 2 * REGROUPED * w
     if moved:
-        return float((2 * ((block + 3) * u + 2 * (rows / BLOCK + 1) * w + 3 * w) + again) * n_rows)
-    return float(2 * ((block + 3) * u * block + 2 * (rows / BLOCK + 1) * w * rows + 3 * w * n_rows) + again * rows)
+        return float((2 * ((block + 3) * u + 2 * (rows / BLOCK + 1) * w + 3 * w) + regrouped) * n_rows)
+    return float(2 * ((block + 3) * u * block + 2 * (rows / BLOCK + 1) * w * rows + 3 * w * n_rows) + regrouped * rows)

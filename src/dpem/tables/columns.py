@@ -104,15 +104,15 @@ def select(
     for name in features:
         _check_column(name, schema.names)
     if _repeated(features) or target in features:
-        twice = _repeated(features) or [str(target)]
+        repeated = _repeated(features) or [str(target)]
         raise ArgumentError(
-            "columns", "and ", Argument("target"), f" must name each column once; {list_names(twice)} is repeated."
+            "columns", "and ", Argument("target"), f" must name each column once; {list_names(repeated)} is repeated."
         )
     if not features:
         raise ValueError("the table has no column of features.")
     declared = {name: each for name, each in checked_levels(levels).items() if name in (*features, target)}
     known = [*numeric, *declared]
-    _all_numeric(schema, features if target is None else [*features, target], known, chosen=columns is not None)
+    _all_numeric(schema, features if target is None else [*features, target], known, explicit=columns is not None)
     single = not set(declared) & set(features) and all(schema.field(name).type == pa.float32() for name in features)
     return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), declared, person)
 
@@ -164,16 +164,16 @@ def _hint(name: str, names: Sequence[str]) -> str:
     return suggestion(name, names, f"; the table has {list_names(names)}.")
 
 
-def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str], *, chosen: bool) -> None:
+def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str], *, explicit: bool) -> None:
     """Refuse columns by their types: of texts without levels, and of what is neither a number nor a text."""
     text = [name for name in names if not is_readable(schema.field(name).type, name in known)]
     if text:
-        one = len(text) == 1
-        shown = ", ".join(dict.fromkeys(_type_name(schema.field(name).type) for name in text[:NAMED]))
-        remedy = "name only numeric columns" if chosen else f"leave {'it' if one else 'them'} out"
+        single = len(text) == 1
+        types = ", ".join(dict.fromkeys(_type_name(schema.field(name).type) for name in text[:NAMED]))
+        remedy = "name only numeric columns" if explicit else f"leave {'it' if single else 'them'} out"
         if any(is_readable(schema.field(name).type, True) for name in text):
-            remedy += ", or declare its levels" if one else ", or declare levels for the texts"
-        raise ValueError(f"{list_columns(text)} {'is' if one else 'are'} not numeric ({shown}); {remedy}.")
+            remedy += ", or declare its levels" if single else ", or declare levels for the texts"
+        raise ValueError(f"{list_columns(text)} {'is' if single else 'are'} not numeric ({types}); {remedy}.")
 
 
 def is_readable(kind: pa.DataType, texts: bool) -> bool:

@@ -44,7 +44,7 @@ _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, zip
 
 
 class TextFormat(NamedTuple):
-    """How a text file is written: what stands between entries, before decimals and between thousands."""
+    """The separator, decimal mark, thousands separator and encoding of a text file."""
 
     sep: str
     decimal: str = "."
@@ -53,12 +53,12 @@ class TextFormat(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, sep: str | None = None, decimal: str = ".", *more: Any) -> TextFormat:
-        """What the file's name says, where nothing else is given."""
+        """The format that the file's name implies, unless arguments override it."""
         return cls(TEXTS[kind_of(path)] if sep is None else sep, decimal, *more)
 
 
 def kind_of(path: Path) -> str:
-    """How a file's name ends, less what says that it is compressed.
+    """The ending of a file's name, without that of a compression.
 
     >>> kind_of(Path("visits.CSV.gz"))
     '.csv'
@@ -76,58 +76,58 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any]) -> Frame
     names = header(path, layout)
     columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
     levels: Mapping[str, Levels] = wanted.get("levels") or {}
-    listed = () if columns is None or isinstance(columns, str) else columns
-    named = {name for name in (*listed, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
-    unknown = sorted(named - set(names))
+    requested = () if columns is None or isinstance(columns, str) else columns
+    declared = {name for name in (*requested, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
+    unknown = sorted(declared - set(names))
     if unknown:
         _refuse_separator(path, names, layout)
         # A first line that has another of the names is a header, and may be quoted; else it may be a record.
-        hint = suggestion(unknown[0], names if named & set(names) else [], ": its first line must name the columns.")
+        hint = suggestion(unknown[0], names if declared & set(names) else [], ": its first line must name the columns.")
         raise ValueError(f"{path} has no column {unknown[0]!r}{hint}")
     schema = pa.schema([(name, pa.float64()) for name in names])
-    chosen = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
+    selection = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
     _refuse_separator(path, names, layout)
-    table = _cells(path, layout, chosen, names)
+    table = _cells(path, layout, selection, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
-    coded = {name for name, each in levels.items() if each.coded}
-    found = {}
-    cells = {name: table.column(name) for name in chosen.read}
-    several = table.num_rows * chosen.row_bytes > KEPT  # passes that convert: each would join a column's pieces again
+    lookups = {name for name, each in levels.items() if each.needs_lookup}
+    converted = {}
+    cells = {name: table.column(name) for name in selection.read}
+    many_passes = table.num_rows * selection.row_bytes > KEPT  # each would join a column's pieces again
     del table  # a column's pieces go as soon as they are one
-    for name in chosen.read:
+    for name in selection.read:
         column = cells.pop(name)
         if name == person:
-            found[name] = _decoded(column)
+            converted[name] = _decoded(column)
             continue
         if pa.types.is_binary(column.type):
             column = _decoded(column)
-            column = pa.array(chosen.numbers(name, column if name in coded else _plain(column, layout)))
-        found[name] = column.combine_chunks() if several and isinstance(column, pa.ChunkedArray) else column
-    plain = Selection(chosen.features, target, chosen.dtype, person=person)
-    source = FrameSource(Frame(pa.table(found)), plain)
-    source.text_levels = dict(chosen.levels)
+            column = pa.array(selection.numbers(name, column if name in lookups else _standard_numbers(column, layout)))
+        converted[name] = column.combine_chunks() if many_passes and isinstance(column, pa.ChunkedArray) else column
+    plain = Selection(selection.features, target, selection.dtype, person=person)
+    source = FrameSource(Frame(pa.table(converted)), plain)
+    source.text_levels = dict(selection.levels)
     return source
 
 
 def kept_columns(path: Path, layout: TextFormat, names: Sequence[str]) -> pa.Table:
-    """Columns as they are."""
+    """Columns of the file, unconverted."""
     known = header(path, layout)
     table = _table(path, layout, dict.fromkeys(names, pa.binary()), known)
     return pa.table({name: _decoded(table.column(name)) for name in names})
 
 
-def _cells(path: Path, layout: TextFormat, chosen: Selection, names: Sequence[str]) -> pa.Table:
+def _cells(path: Path, layout: TextFormat, selection: Selection, names: Sequence[str]) -> pa.Table:
     """The cells of the columns that are read: as numbers where every one is a number, else as they are written."""
-    coded = {name for name, each in chosen.levels.items() if each.coded}
-    texts = {name: pa.binary() for name in chosen.read if name in coded or name == chosen.person}
+    lookups = {name for name, each in selection.levels.items() if each.needs_lookup}
+    texts = {name: pa.binary() for name in selection.read if name in lookups or name == selection.person}
     if layout.thousands is None:
-        numeric = {name: pa.float64() for name in chosen.read} | texts
+        numeric = {name: pa.float64() for name in selection.read} | texts
         try:
             return _table(path, layout, numeric, names)
         except _NotNumbers:
             pass
-    return _table(path, layout, dict.fromkeys(chosen.read, pa.binary()), names)
+    return _table(path, layout, dict.fromkeys(selection.read, pa.binary()), names)
 
 
 class _NotNumbers(ValueError):
@@ -171,11 +171,11 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
                 break
         else:
             if quotes and not ended:
-                raise ValueError(f"{path} has an entry that begins with a quote which nothing closes.")
+                raise ValueError(f"{path} has an entry with an opening quote but no closing one.")
             return table
     if re.search(r"[Ii]n CSV column #\d+", message):
         raise _NotNumbers
-    raise ValueError(_plainly(message, path, names))
+    raise ValueError(_plain_message(message, path, names))
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def header(path: Path, layout: TextFormat) -> list[str]:
     except (*_UNREADABLE, pa.ArrowException, ValueError) as error:
         if isinstance(error, ValueError) and "must hold one file" in str(error):
             raise
-        raise OSError(_plainly("", path, [])) from None
+        raise OSError(_plain_message("", path, [])) from None
     if not names:
         raise ValueError(
             f"{path} must begin with a line of column names, but it is empty or begins with an empty line."
@@ -292,7 +292,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(texts, pa.string())])
 
 
-def _plain(column: pa.ChunkedArray, layout: TextFormat) -> pa.ChunkedArray:
+def _standard_numbers(column: pa.ChunkedArray, layout: TextFormat) -> pa.ChunkedArray:
     """Numbers spelled with a point before decimals and nothing between thousands."""
     if layout.thousands is not None:
         column = pc.replace_substring(column, layout.thousands, "")
@@ -309,7 +309,7 @@ def _refuse_separator(path: Path, names: Sequence[str], layout: TextFormat) -> N
         raise ArgumentError("sep", f"must be {mark}, by which the entries of {path} seem to be separated.")
 
 
-def _plainly(message: str, path: Path, names: Sequence[str]) -> str:
+def _plain_message(message: str, path: Path, names: Sequence[str]) -> str:
     if "Expected" in message and "columns, got" in message:
         return f"every row of {path} must have {len(names)} entries, as its first line has, but one has not."
     return f"{path} cannot be read as CSV: it is damaged or not text with one row on each line."

@@ -201,7 +201,7 @@ def _selection(X: Any, levels: Mapping[str, Levels] | None, numeric: Collection[
     frame = Frame(X._meta)
     if not frame.names:
         raise ArgumentError("X", "must have a known number of columns, at least one.")
-    chosen = select_declared(frame.schema, levels, numeric, person)
+    selection = select_declared(frame.schema, levels, numeric, person)
     for part in X.expr.walk() if hasattr(X, "expr") else ():
         # dd.read_csv fails at the first entry of a block that does not fit the types that it inferred.
         function = part.operand("func") if "func" in part._parameters else None
@@ -212,7 +212,7 @@ def _selection(X: Any, levels: Mapping[str, Levels] | None, numeric: Collection[
                 "must not be read from text with inferred types, since one entry that does not fit them would stop "
                 "the fit: use dd.read_csv(..., dtype=str) and name each column in bounds, or convert it to Parquet.",
             )
-    return chosen
+    return selection
 
 
 def _checked_response(y: Any, levels: Levels | None) -> Any:
@@ -287,9 +287,9 @@ def _partitions(collection: Any) -> list[Delayed]:
     parts = collection.simplify().to_delayed(optimize_graph=False) if frame else np.ravel(collection.to_delayed())
     graphs = {id(part.dask): part.dask for part in parts}.values()
     layer = f"dpem-partitions-{uuid.uuid4().hex}"
-    whole = {key: task for graph in graphs for key, task in graph.items()}
-    whole |= {key: task.target for key, task in whole.items() if key != getattr(task, "target", key) == task.key}
-    shared = HighLevelGraph({layer: whole}, {layer: set()})
+    merged = {key: task for graph in graphs for key, task in graph.items()}
+    merged |= {key: task.target for key, task in merged.items() if key != getattr(task, "target", key) == task.key}
+    shared = HighLevelGraph({layer: merged}, {layer: set()})
     return [Delayed(part.key, shared, layer=layer) for part in parts]
 
 

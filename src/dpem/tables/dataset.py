@@ -68,8 +68,8 @@ class DatasetSource(ConvertingSource):
         dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
         fragments = _fragments(dataset)
         folders = {name for fragment in fragments for name in ds.get_partition_keys(fragment.partition_expression)}
-        chosen: dict[str, Any] = {"exclude": exclude, "levels": levels, "numeric": folders, "person": person}
-        selection = select(dataset.schema, columns, target, **chosen)
+        options: dict[str, Any] = {"exclude": exclude, "levels": levels, "numeric": folders, "person": person}
+        selection = select(dataset.schema, columns, target, **options)
         self.order_may_depend_on_values = any(map(_moves_rows, fragments))
         self._select(selection.double() if self.order_may_depend_on_values else selection)  # see slack
         self._files = [_File(fragment, self._selection) for fragment in fragments]
@@ -242,28 +242,28 @@ def _dataset(path: Path) -> ds.Dataset:
     if path.is_dir():
         # Files that begin with a dot or an underscore are a writer's notes.
         files = (file for file in path.rglob("*") if file.suffix.lower() in FORMATS and file.is_file())
-        found = sorted(f for f in files if not any(part[0] in "._" for part in f.relative_to(path).parts))
-        formats = {FORMATS[file.suffix.lower()] for file in found}
-        if not found:
+        paths = sorted(f for f in files if not any(part[0] in "._" for part in f.relative_to(path).parts))
+        formats = {FORMATS[file.suffix.lower()] for file in paths}
+        if not paths:
             raise ValueError(f"{path} holds no Parquet or Arrow file; their names end in {', '.join(FORMATS)}.")
         if len(formats) > 1:
             raise ValueError(f"{path} holds both Parquet and Arrow files; a table must be in one format.")
     elif path.suffix.lower() in FORMATS:
-        found, formats = [path], {FORMATS[path.suffix.lower()]}
+        paths, formats = [path], {FORMATS[path.suffix.lower()]}
     else:
         raise ValueError(f"{path} is neither a folder nor a file whose name ends in {', '.join(FORMATS)}.")
     base = str(path if path.is_dir() else path.parent)
     layout = ds.ParquetFileFormat() if formats == {"parquet"} else ds.IpcFileFormat()
-    with hide_arrow_message(without_values(str(found[0]))):
-        names = layout.inspect(str(found[0]), filesystem=LocalFileSystem()).names
+    with hide_arrow_message(without_values(str(paths[0]))):
+        names = layout.inspect(str(paths[0]), filesystem=LocalFileSystem()).names
     refuse_repeated(names)  # Arrow would refuse them as damage
     # Columns that folders stand for, ``year`` of ``year=2024``, are read as texts: Arrow would choose a type by looking
     # at all of their values.
-    parts = [part for file in found for part in file.relative_to(base).parts[:-1] if "=" in part]
+    parts = [part for file in paths for part in file.relative_to(base).parts[:-1] if "=" in part]
     keys = dict.fromkeys(part.partition("=")[0] for part in parts)
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in keys]), flavor="hive")
     with hide_arrow_message(str(path)):
-        return ds.dataset(list(map(str, found)), format=layout, partitioning=folders, partition_base_dir=base)
+        return ds.dataset(list(map(str, paths)), format=layout, partitioning=folders, partition_base_dir=base)
 
 
 def schema_of(path: Path) -> pa.Schema:
@@ -282,7 +282,7 @@ def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
     try:
         return sorted(dataset.get_fragments(), key=lambda fragment: str(getattr(fragment, "path", "")))
     except ValueError:
-        raise ValueError("a filtered or sorted dataset cannot be read twice alike; write it to a file first.") from None
+        raise ValueError("a filtered or sorted dataset has no fixed order of rows; write it to a file first.") from None
 
 
 def _moves_rows(fragment: ds.Fragment) -> bool:

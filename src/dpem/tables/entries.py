@@ -91,7 +91,7 @@ class Levels:
         return self.values[-1] == math.inf
 
     @property
-    def coded(self) -> bool:
+    def needs_lookup(self) -> bool:
         """Whether entries must be looked up among the levels, not only read as numbers."""
         return self.texts or self.other
 
@@ -174,7 +174,7 @@ def convert(column: Column, levels: Levels | None, dtype: np.dtype) -> NDArray[n
             return np.array([rule(entry) for entry in column]).astype(dtype, copy=False)
     if getattr(column, "num_chunks", 1) > 1:
         return np.concatenate([convert(chunk, levels, dtype) for chunk in column.chunks])
-    return numbers(column, dtype) if levels is None or not levels.coded else codes(column, levels, dtype)
+    return numbers(column, dtype) if levels is None or not levels.needs_lookup else codes(column, levels, dtype)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.floating]:

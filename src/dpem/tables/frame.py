@@ -214,11 +214,11 @@ def column_of(series: Any) -> Column:
 def _eager(X: Any) -> nw.DataFrame[Any]:
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
-    found = nw.from_native(X, pass_through=True)
-    if isinstance(found, nw.LazyFrame):
+    frame = nw.from_native(X, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
         raise ArgumentError("X", "must hold rows, got a query that has not run: collect() it first.")
-    if isinstance(found, nw.DataFrame):
-        return found
+    if isinstance(frame, nw.DataFrame):
+        return frame
     return nw.from_native(pa.table(X), eager_only=True)
 
 

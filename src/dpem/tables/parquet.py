@@ -54,13 +54,13 @@ def cut_rows(sizes: Sequence[int], row_bytes: int) -> list[tuple[tuple[int, ...]
     """
     cuts: list[tuple[tuple[int, ...], int, int]] = []
     for group, size in enumerate(sizes):
-        before, skip, held = cuts[-1] if cuts else ((), 0, 0)
-        if before and skip == 0 and held == sum(sizes[g] for g in before) and (held + size) * row_bytes <= SMALL:
-            cuts[-1] = ((*before, group), 0, held + size)
+        before, skip, rows = cuts[-1] if cuts else ((), 0, 0)
+        if before and skip == 0 and rows == sum(sizes[g] for g in before) and (rows + size) * row_bytes <= SMALL:
+            cuts[-1] = ((*before, group), 0, rows + size)
             continue
         parts = max(1, -(-size * row_bytes // LARGEST))
-        ends = [size * part // parts for part in range(parts + 1)]
-        cuts += [((group,), first, last - first) for first, last in pairwise(ends)]
+        edges = [size * part // parts for part in range(parts + 1)]
+        cuts += [((group,), first, last - first) for first, last in pairwise(edges)]
     return cuts
 
 
@@ -74,18 +74,18 @@ def read_stretches(
     work = [(stretch, names) for stretch in plan for names in _column_groups(stretch, selection, needed)]
     window = _Window(selection, longest=max((stretch.rows for stretch in plan), default=0) // stride.step + 1)
     with ThreadPoolExecutor(max_workers=1) as reader:
-        ahead = reader.submit(work[0][0].read, work[0][0].row_groups, work[0][1]) if work else None
+        future = reader.submit(work[0][0].read, work[0][0].row_groups, work[0][1]) if work else None
         for place, (stretch, names) in enumerate(work):
-            assert ahead is not None
-            table = ahead.result()
-            following = work[place + 1] if place + 1 < len(work) else None
-            if following is not None:
-                ahead = reader.submit(following[0].read, following[0].row_groups, following[1])
+            assert future is not None
+            table = future.result()
+            successor = work[place + 1] if place + 1 < len(work) else None
+            if successor is not None:
+                future = reader.submit(successor[0].read, successor[0].row_groups, successor[1])
             window.open(stretch, stride)
             for name in names:
                 window.place(name, table.column(name))
             del table
-            if following is None or following[0] is not stretch:
+            if successor is None or successor[0] is not stretch:
                 yield from window.chunks()
 
 

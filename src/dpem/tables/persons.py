@@ -66,9 +66,9 @@ def hash_people(column: Column, secret: bytes) -> Hashes:
     [True, True, True, False, False]
     """
     if isinstance(column, np.ndarray) and column.dtype.kind in "iub":
-        return _mixed(column.astype(np.int64), secret)
+        return _mix(column.astype(np.int64), secret)
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
-        return _of_floats(column, secret)
+        return _hash_floats(column, secret)
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,15 +76,15 @@ def hash_people(column: Column, secret: bytes) -> Hashes:
         column = pa.array([_text(entry) for entry in column], pa.string())
     column = decode(column)
     if pa.types.is_floating(column.type):
-        return _of_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
+        return _hash_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
     if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
-        return _mixed(column.to_numpy().astype(np.int64), secret)
+        return _mix(column.to_numpy().astype(np.int64), secret)
     text = column if is_text(column.type) else column.cast(pa.string())
     is_whole = np.asarray(pc.fill_null(pc.match_substring_regex(text, _WHOLE), False))
     numbers = pc.replace_substring_regex(text.filter(pa.array(is_whole)), r"\..*$", "")
     hashes = np.empty((len(text), 2), dtype=np.uint64)
-    hashes[is_whole] = _mixed(numbers.cast(pa.int64()).to_numpy(), secret)
-    hashes[~is_whole] = _of_texts(text.filter(pa.array(~is_whole)), secret)
+    hashes[is_whole] = _mix(numbers.cast(pa.int64()).to_numpy(), secret)
+    hashes[~is_whole] = _hash_texts(text.filter(pa.array(~is_whole)), secret)
     return hashes
 
 
@@ -95,19 +95,19 @@ def _text(entry: Any) -> str | None:
     return as_text(int(entry) if is_finite and entry == int(entry) else entry)
 
 
-def _of_floats(values: NDArray[Any], secret: bytes) -> Hashes:
+def _hash_floats(values: NDArray[Any], secret: bytes) -> Hashes:
     import pyarrow as pa
 
     with np.errstate(all="ignore"):
         is_whole = (values == np.trunc(values)) & (np.abs(values) < 2.0**63)
     hashes = np.empty((len(values), 2), dtype=np.uint64)
-    hashes[is_whole] = _mixed(values[is_whole].astype(np.int64), secret)
+    hashes[is_whole] = _mix(values[is_whole].astype(np.int64), secret)
     others = [None if value != value else repr(float(value)) for value in values[~is_whole]]
-    hashes[~is_whole] = _of_texts(pa.array(others, pa.string()), secret)
+    hashes[~is_whole] = _hash_texts(pa.array(others, pa.string()), secret)
     return hashes
 
 
-def _of_texts(texts: pa.Array, secret: bytes) -> Hashes:
+def _hash_texts(texts: pa.Array, secret: bytes) -> Hashes:
     import pyarrow as pa
 
     coded = texts.cast(pa.large_binary()).dictionary_encode(null_encoding="encode")  # a file may hold no valid UTF-8
@@ -119,7 +119,7 @@ def _of_texts(texts: pa.Array, secret: bytes) -> Hashes:
     return known[coded.indices.to_numpy()] if len(texts) else np.empty((0, 2), dtype=np.uint64)
 
 
-def _mixed(values: NDArray[np.int64], secret: bytes) -> Hashes:
+def _mix(values: NDArray[np.int64], secret: bytes) -> Hashes:
     """A one-to-one map of 64 bits, twice, with a secret each (the finalizer of splitmix64)."""
     hashes = np.empty((len(values), 2), dtype=np.uint64)
     for side, key in enumerate(np.frombuffer(secret, dtype=np.uint64)):

@@ -57,7 +57,7 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
     if isinstance(values, np.ma.MaskedArray):
         return np.where(np.ma.getmaskarray(values), np.nan, numeric_array(values.data, name, levels))
     is_array = sparse.issparse(values) or hasattr(values, "__array__")
-    array = values if sparse.issparse(values) else np.asarray(values) if is_array else _listed(values, name)
+    array = values if sparse.issparse(values) else np.asarray(values) if is_array else _object_array(values, name)
     kind = array.dtype.kind
     if kind in _KINDS or (kind in "OUT" and sparse.issparse(array)):
         raise ArgumentError(name, f"must hold numbers, got {_KINDS.get(kind, 'objects')}.")
@@ -74,7 +74,7 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
 _KINDS = {"S": "bytes", "m": "durations", "M": "dates", "V": "records"}
 
 
-def _listed(values: Any, name: str) -> NDArray[Any]:
+def _object_array(values: Any, name: str) -> NDArray[Any]:
     """A list, or a list of rows, as an array of Python objects. NumPy is not asked to: it would look into entries."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         return np.asarray(values, dtype=object)
@@ -110,7 +110,7 @@ def hide_entries() -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        message = next((ours for theirs, ours in _QUOTING.items() if theirs in str(error)), None)
+        message = next((replacement for original, replacement in _QUOTING.items() if original in str(error)), None)
         if message is None:
             raise
         raise ValueError(message) from None
