@@ -63,6 +63,17 @@ def test_zeros_and_ones_are_not_at_a_bound():
     assert not codes & {"at-bound", "wide-bounds"}
 
 
+@pytest.mark.parametrize("kind", [dpem.DPLogisticRegression, dpem.DPPoissonRegression])
+def test_wide_bounds_are_said_of_a_column_in_the_middle_of_them(kind):
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"x": rng.uniform(-1, 1, 5000)})
+    y = (rng.random(5000) < 1 / (1 + np.exp(-x.x))).to_numpy().astype(float)
+    given = {} if kind is dpem.DPLogisticRegression else {"y_bounds": (0, 5)}
+    for half, columns in ((40, [("x",)]), (2, [])):
+        model = kind(epsilon=1.0, delta=1e-6, bounds=(-half, half), random_state=0, **given).fit(x, y)
+        assert [own.columns for own in model.diagnostics_ if own.code == "wide-bounds"] == columns
+
+
 @pytest.mark.parametrize(
     ("correlation", "epsilon", "said"), [(0.99, 1.0, False), (0.99999, 1.0, True), (0.5, 1.0, False)]
 )

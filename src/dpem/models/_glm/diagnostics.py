@@ -66,7 +66,7 @@ def diagnostics(
     ends, crowded = (
         [names[j] for j in free if flags[j] and not indicator[j]] for flags in (theta.at_bound, theta.crowded)
     )
-    found += of_columns(rare, ends, crowded if private else [], "1/32")
+    found += of_columns(rare, ends, crowded if private else [], "1/16")
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (

@@ -19,7 +19,7 @@ LAST, FIRST, BOTH, EACH = 0.5, 0.95, 0.9, 0.02
 RARE = 2.0
 #: And below this part of the share of a level, if there were as many as columns, that were all of one share.
 RARE_PART = 0.25
-#: Columns of which so many of the values lie in one bin are said to have bounds that are too wide.
+#: Columns of which so many of the values lie in two bins are said to have bounds that are too wide.
 CROWDED = 0.9
 
 
@@ -49,10 +49,9 @@ class Marginals(NamedTuple):
 
     @property
     def crowded(self) -> NDArray[np.bool_]:
-        """Which numeric coordinates have nearly all values in one bin."""
-        return np.asarray(
-            (np.max(self.shares, axis=1) > CROWDED) & (self.level == 0) & ~self.at_bound & ~self.two_valued
-        )
+        """Which numeric coordinates have nearly all values in two adjacent bins."""
+        fullest = np.max(self.shares[:, :-1] + self.shares[:, 1:], axis=1)
+        return np.asarray((fullest > CROWDED) & (self.level == 0) & ~self.at_bound & ~self.two_valued)
 
     @property
     def rare(self) -> NDArray[np.bool_]:
