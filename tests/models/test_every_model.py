@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from cheaper import few_starts, no_predictions, small_designs, small_surrogate
 from cli.running_dpem import dpem
+from sklearn.base import clone
 
-from dpem import load_model, registry
+from dpem import DPGaussianMixture, DPLatentClass, load_model, read_table, registry
 
 N = 1500
 BOUNDS = {"age": [0, 100], "dose": [0, 4]}
@@ -102,3 +103,25 @@ def test_a_formula_from_a_file_to_a_report(name):
     assert dpem("predict", "model.json", "odd.csv", "--out", "predicted.csv").code == 0
     assert pd.read_csv("predicted.csv").prediction[[0, 2]].notna().all()
     assert model.formula == FORMULAS[name]
+
+
+@pytest.mark.parametrize("epsilon", [10.0, np.inf])
+@pytest.mark.parametrize(
+    "model",
+    [
+        DPGaussianMixture(2, delta=1e-6, bounds=(-5, 10), random_state=1),
+        DPLatentClass(2, delta=1e-6, levels={name: [0, 1] for name in "abc"}, random_state=1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_table_with_a_response_is_fitted_as_without_it(model, epsilon, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, 2, (N, 3)).astype(float), columns=list("abc")).assign(y=rng.normal(size=N))
+    rows.to_parquet(tmp_path / "rows.parquet")
+    fits = [
+        clone(model)
+        .set_params(epsilon=epsilon)
+        .fit(read_table(tmp_path / "rows.parquet", columns=list("abc"), **target))
+        for target in ({}, {"target": "y"})
+    ]
+    assert fits[0].weights_.tolist() == fits[1].weights_.tolist()

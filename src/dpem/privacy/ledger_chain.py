@@ -79,8 +79,9 @@ def create_tables(connection: Connection) -> None:
     tables.create_all(connection, checkfirst=False)
     connection.execute(sa.insert(meta).values(version=FORMAT))
     if connection.dialect.name == "sqlite":
-        for trigger in _triggers().values():
-            connection.exec_driver_sql(trigger)
+        for table in tables.tables:
+            for change in CHANGES:
+                connection.exec_driver_sql(APPEND_ONLY.format(table=table, name=change.lower(), change=change))
         return
     connection.exec_driver_sql(
         "CREATE FUNCTION dpem_append_only() RETURNS trigger LANGUAGE plpgsql AS "

@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -27,6 +27,12 @@ class Family(ABC, Generic[Theta]):
     Rows are ``x`` (m × d, unit coordinates, NaN where a value is missing; a response is the last column). Functions
     that take ``xp`` are written in the array API: they also see blocks of real rows.
     """
+
+    has_response: ClassVar[bool] = False
+
+    def with_response(self, xp: Namespace, x: Array, y: Array) -> Array:
+        """Rows of a table with their responses, which a family without a response leaves out."""
+        return xp.concat([x, y[:, None]], axis=1) if self.has_response else x
 
     @abstractmethod
     def draw(self, theta: Theta, m: int, rng: np.random.Generator) -> FloatArray:
@@ -69,11 +75,6 @@ class Family(ABC, Generic[Theta]):
         """A start for EM on weighted rows."""
 
 
-def with_response(xp: Namespace, x: Array, y: Array) -> Array:
-    """Rows as a family wants them: the response, if there is one, as the last column."""
-    return x if y is None else xp.concat([x, y[:, None]], axis=1)
-
-
 class Converged(NamedTuple, Generic[Theta]):
     """Where EM ended, the mean log-likelihood there, and whether it had converged."""
 
@@ -100,7 +101,7 @@ class ExpectedStatistics(NarrowQuery):
         return Bound()
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        return self.family.statistics(xp, self.theta, with_response(xp, x, y), None)
+        return self.family.statistics(xp, self.theta, self.family.with_response(xp, x, y), None)
 
 
 def exact(curator: Curator, schema: Schema, family: Family[Theta]) -> Callable[[Theta], FloatArray]:

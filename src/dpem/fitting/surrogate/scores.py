@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import array_api_compat.numpy as numpy_api
 import numpy as np
 
-from dpem.fitting.surrogate.em import Family, with_response
+from dpem.fitting.surrogate.em import Family
 from dpem.queries.narrow import NarrowQuery, into_ball, rounded, sum_in_ball
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
@@ -62,7 +62,7 @@ class ScoreQuery(NarrowQuery):
         return xp.matmul(self.family.scores(xp, self.theta, x), like(xp, self.whitener, x))
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        return sum_in_ball(xp, self.whitened(xp, with_response(xp, x, y)), self.radius)
+        return sum_in_ball(xp, self.whitened(xp, self.family.with_response(xp, x, y)), self.radius)
 
     def each(self, xp: Namespace, x: Array) -> Array:
         """What each row contributes (m × p)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -30,6 +31,8 @@ class RegressionFamily(Family[Components]):
     keep it on a point. ``floor`` is the least residual spread. Parameters, and scores, are in the order: log shares of
     all components but the last, coefficients along ``free`` in residual spreads, √2·log residual spreads.
     """
+
+    has_response: ClassVar[bool] = True
 
     K: int
     frame: Frame = field(repr=False)
