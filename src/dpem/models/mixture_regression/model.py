@@ -211,14 +211,10 @@ class MixtureRegression(SurrogateModel):
         """The one regression of its own scores."""
         return self._one(theta, theta.one[0], theta.one[1:-1], theta.one[-1])
 
-    def pooled(self, theta: Parameters) -> Parameters:
-        """The one regression that has the mixture's mean and residual variance."""
-        components = theta.components
-        middle = theta.weights @ components.coefficients
-        variance = theta.weights @ (theta.spreads**2 + np.sum((components.coefficients - middle) ** 2, axis=1))
-        return self._one(
-            theta, float(theta.weights @ theta.intercepts), theta.weights @ theta.slopes, math.sqrt(variance)
-        )
+    def largest(self, theta: Parameters) -> Parameters:
+        """The regression of the largest component."""
+        k = int(np.argmax(theta.weights))
+        return self._one(theta, float(theta.intercepts[k]), theta.slopes[k], float(theta.spreads[k]))
 
     def _one(self, theta: Parameters, intercept: float, slopes: FloatArray, spread: float) -> Parameters:
         return replace(

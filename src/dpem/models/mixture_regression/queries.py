@@ -197,13 +197,16 @@ FAR_WEIGHT = 2.0
 @dataclass(frozen=True)
 class LeadAndMissed(LogRatio):
     """Σ (t, t²/B) for two single regressions, and Σ c·1{the row is missed}: the leads of :class:`LogRatio` over that of
-    its own scores (``simpler``) and over the mixture's mean (``pooled``), and how many rows the components miss.
+    its own scores (``simpler``) and over the largest component's (``largest``), and how many rows the components miss.
+
+    Where there is one regression, a mixture often has nearly all rows in one component, with less noise than that of
+    its own scores: leads over that alone would make the mixture look right.
 
     *Lemma.* ℓ2 sensitivity √(8B² + c²). *Proof.* Each lead's two entries move by at most 2B together, the last one by
     at most c, and the squares add. ∎
     """
 
-    pooled: object = field(repr=False)
+    largest: object = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -215,7 +218,7 @@ class LeadAndMissed(LogRatio):
         return rounded(Bound(max(2 * B, c), math.hypot(8**0.5 * B, c), max(B, c), math.hypot(2 * B, c)), 5)
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
-        other = LogRatio(self.schema, self.model, self.fitted, self.pooled, self.most)
+        other = LogRatio(self.schema, self.model, self.fitted, self.largest, self.most)
         leads = [super().contributions(xp, x, y, shares), other.contributions(xp, x, y, shares)]
         components, columns = self.fitted.components, self.fitted.frame.columns(xp, x)
         nearest = xp.min(xp.abs(components.residuals(xp, columns, y)), axis=1)

@@ -394,7 +394,7 @@ class RegressionCheck(Check):
     def run(self, curator: Curator, model: Any, state: Any) -> Any:
         theta = state.theta
         query = LeadAndMissed(
-            model.schema_of(state), model, theta, model.simpler(theta), self.most, model.pooled(theta)
+            model.schema_of(state), model, theta, model.simpler(theta), self.most, model.largest(theta)
         )
         noise = curator.noise_scale(query, self.rho)
         *leads, counted = (float(part) for part in curator.measure(query, self.rho))
