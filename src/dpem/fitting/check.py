@@ -87,7 +87,7 @@ class LogRatio(NarrowQuery):
 
 
 @dataclass(frozen=True)
-class Check(Step):
+class Check(Step[Model, State]):
     """Measure the mean lead over the simpler model, with each row's lead clamped to ±``most``.
 
     ``model.simpler(theta)`` has the simpler model's parameters, ``against`` its name; ``advice`` is shown if it wins.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from dpem.fitting.plan import Prediction
 from dpem.fitting.step import State, Step
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
+
+Theta = TypeVar("Theta")
 
 
 class Effect(NamedTuple):
@@ -57,10 +59,11 @@ class PredictedFit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Model(ABC):
-    """A latent model at its public settings: which steps fit it, how likely rows are, how rows are drawn.
+class Model(ABC, Generic[Theta]):
+    """A model at its public settings: the steps of its fit, the density of rows, and simulated rows.
 
-    Everything is in unit coordinates of the ``schema``; ``theta`` is the model's own frozen record of parameters.
+    Everything is in unit coordinates of the ``schema``. ``theta`` is the model's frozen record of parameters, whose
+    type a subclass names: ``class Ridge(Model[Parameters])``.
     """
 
     schema: Schema
@@ -72,15 +75,15 @@ class Model(ABC):
         """The steps of a fit, in order; the prices add up to at most ``sizes.rho``."""
 
     @abstractmethod
-    def log_density(self, xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
+    def log_density(self, xp: Namespace, theta: Theta, x: Array, y: Array) -> Array:
         """The log-density of each row, missing values left out; of the response given the row where there is one."""
 
     @abstractmethod
-    def simpler(self, theta: Any) -> Any:
+    def simpler(self, theta: Theta) -> Theta:
         """The parameters of the simpler model of the fit check, from what was released."""
 
     @abstractmethod
-    def draw(self, theta: Any, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
+    def draw(self, theta: Theta, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
         """n rows in unit coordinates, and their responses where the model has one."""
 
     def start(self) -> State:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,16 @@ class State:
     weights: Weights | None = None
 
 
+ModelT = TypeVar("ModelT")
+StateT = TypeVar("StateT", bound=State)
+
+
 @dataclass(frozen=True)
-class Step(ABC):
+class Step(ABC, Generic[ModelT, StateT]):
     """A step of a fit. Its price ``rho`` and its other fields are public and fixed before the data are read.
 
-    ``run(curator, model, state)`` sends the curator queries that cost ``rho`` in all, and returns the new state:
-    everything it computes from the answers is post-processing. Clip radii and step sizes may be functions of what
-    earlier steps released; prices may not. ``passes`` is how often it reads the rows.
+    A subclass names the types of its model and state, as in ``class MeasureMoments(Step["Ridge", RidgeState])``.
+    ``passes`` is the number of times that it reads the rows.
     """
 
     rho: float
@@ -51,7 +54,12 @@ class Step(ABC):
         """What the step releases, in a few words, for plans and reports."""
 
     @abstractmethod
-    def run(self, curator: Curator, model: Any, state: Any) -> Any: ...
+    def run(self, curator: Curator, model: ModelT, state: StateT) -> StateT:
+        """Send the curator queries that cost ``rho`` in all, and return the new state.
+
+        What it computes from the answers is post-processing. Clip radii and step sizes may depend on what earlier
+        steps released; prices may not.
+        """
 
     def to_dict(self) -> dict[str, object]:
         """The step as plain data: its kind, its settings, its description."""
@@ -60,7 +68,7 @@ class Step(ABC):
 
 
 @dataclass(frozen=True)
-class WrittenStep(Step):
+class WrittenStep(Step[object, State]):
     """A step that was read from a file: a description of what was released and paid, which cannot be run."""
 
     kind: str = ""
@@ -71,15 +79,15 @@ class WrittenStep(Step):
     def describe(self) -> str:
         return self.says
 
-    def run(self, curator: Curator, model: object, state: object) -> NoReturn:
+    def run(self, curator: Curator, model: object, state: State) -> NoReturn:
         raise RuntimeError("a step read from a file describes what was done; it cannot be run.")
 
     def to_dict(self) -> dict[str, object]:
         return plain({"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says})
 
 
-def run_steps(curator: Curator, model: Any, steps: Iterable[Step], state: Any) -> Any:
-    """The state after all steps, in order."""
+def run_steps(curator: Curator, model: ModelT, steps: Iterable[Step[ModelT, StateT]], state: StateT) -> StateT:
+    """The state after all steps, in order. From the release of the weights on, answers are weighted means."""
     for step in steps:
         state = step.run(curator if state.weights is None else state.weights.weighted_curator(curator), model, state)
     return state

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from scipy import sparse
@@ -39,9 +39,9 @@ class Weights(NamedTuple):
     mean: float
     ratio: float
 
-    def weighted_curator(self, curator: Curator) -> WeightedCurator:
+    def weighted_curator(self, curator: Curator) -> Curator:
         """The curator that answers with weighted means."""
-        return WeightedCurator(curator, self)
+        return cast(Curator, WeightedCurator(curator, self))
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Shares(NarrowQuery):
 
 
 @dataclass(frozen=True)
-class FindWeights(Step):
+class FindWeights(Step[Model, State]):
     """Measure the mean and the mean square of the weights, relative to their bound."""
 
     def describe(self) -> str:
