@@ -8,6 +8,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -24,16 +25,25 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         pass
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write the text to ``path``; a reader sees the old file or the new one, never a part."""
+@contextlib.contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``path`` when the block ends without an error; a reader sees the old file or
+    the new one, never a part.
+    """
     with _writing(path):
         target = _target(path)
         with _draft(target) as draft:
-            with open(draft, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with open(draft, "wb") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, target)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write the text to ``path``, completely or not at all."""
+    with replaced(path) as file:
+        file.write(text.encode())
 
 
 def read_text(path: str | os.PathLike[str], largest: int) -> str:

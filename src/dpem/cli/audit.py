@@ -65,10 +65,11 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
                 mechanism = subject(name, **claim)
             with tqdm(total=runs // 2 * 2, unit=" runs", desc=name, disable=hidden, leave=False) as bar:
                 findings += bounds_of(mechanism, runs, tick=bar.update)
-    document: dict[str, object] = {
+    consistent = all(one.consistent for one in findings) and not any(verdict.faults for verdict in replays.values())
+    document = {
         "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
         "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],
-        "consistent": all(f.consistent for f in findings) and not any(v.faults for v in replays.values()),
+        "consistent": consistent,
     }
     lines = []
     for name, verdict in replays.items():
@@ -77,4 +78,4 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
         lines.append(f"{name}, replayed on {verdict.neighbours} neighbours: {faults}; {used}")
         lines += [f"  {fault}" for fault in verdict.faults[:20]]
     session.result(document, "\n".join([*lines, *map(str, findings)]))
-    return 0 if document["consistent"] else int(Exit.FAILED)
+    return int(Exit.DONE if consistent else Exit.FAILED)

@@ -1,9 +1,9 @@
-"""What all commands share: exit statuses, errors in one sentence, output streams.
+"""What all commands share: exit statuses, errors of one sentence, and the two output streams.
 
-Results go to standard output, everything else to standard error, one line each. With ``--json`` there is one JSON
-object on standard output, for success and for failure, and standard error stays empty. No message quotes a row: the
-library's messages do not, and for an unexpected error only its type and its line of code are printed. Commands import
-the rest of the package when they run, so that ``--help`` is fast.
+Results go to standard output and everything else to standard error, one line each. With ``--json``, standard output has
+one JSON object, for success and for failure, and standard error stays empty. No message quotes a row: those of the
+library do not, and of an unexpected error only the type and the line of code are printed. Commands import the rest of
+the package when they run, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dpem._validation import Argument, ArgumentError
 
 
 class Exit(IntEnum):
-    """Exit codes; in JSON the names in lower case are the kinds of errors."""
+    """Exit statuses; in JSON their names in lower case are the kinds of errors."""
 
     DONE = 0
     FAILED = 1
@@ -58,9 +58,9 @@ Exit status:
 """
 #: The largest number of parameters or columns that are printed; the written file has all of them.
 MOST_PRINTED = 20
-#: Seconds after which long work is named.
+#: Seconds after which a command says what it is doing.
 PROGRESS_AFTER = 2.0
-#: What a failure means for the budget, by :attr:`Session.charged`.
+#: The effect of a failure on the budget, by :attr:`Session.charged`.
 BUDGET_AFTER_FAILURE = {
     False: "Nothing was spent.",
     True: "The fit stays charged, and nothing was released.",
@@ -69,7 +69,7 @@ BUDGET_AFTER_FAILURE = {
 
 
 class Refused(Exception):
-    """The refusal of a command, in one sentence."""
+    """A refusal: an exit status and one sentence."""
 
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
@@ -77,12 +77,12 @@ class Refused(Exception):
 
 
 class Group(click.Group):
-    """A group whose commands are listed in their order. It suggests a similar name for an unknown one, and prints its
-    help if none is named.
+    """A group that lists its commands in the order of their definition, suggests a similar name for an unknown one, and
+    prints its help without a command.
     """
 
-    #: What its commands are called.
-    what = "command"
+    #: The noun for a command of this group in messages.
+    noun = "command"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
@@ -99,8 +99,8 @@ class Group(click.Group):
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-"):
             similar = difflib.get_close_matches(args[0], names, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"{self.what}s are {', '.join(names)}."
-            raise click.UsageError(f"There is no {self.what} {args[0]!r}; {hint}", ctx)
+            hint = f"did you mean {similar[0]}?" if similar else f"{self.noun}s are {', '.join(names)}."
+            raise click.UsageError(f"There is no {self.noun} {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -115,7 +115,7 @@ class Session:
     charged: bool | None = False
 
     def say(self, text: str) -> None:
-        """Print a line for people, on standard error."""
+        """Print a line about progress on standard error."""
         if not self.json and not self.quiet:
             _echo(f"dpem: {text}", err=True)
 
@@ -131,12 +131,11 @@ class Session:
         if self.json:
             from dpem._json import plain
 
-            document = {**document, "warnings": self.warnings}
-            text = json.dumps(plain(document), indent=2, ensure_ascii=False)
+            text = json.dumps(plain({**document, "warnings": self.warnings}), indent=2, ensure_ascii=False)
         _echo(text)
 
     def fail(self, code: Exit, message: str) -> int:
-        """Print why the command failed; returns the exit status."""
+        """Print why the command failed; return the exit status."""
         if self.json:
             error = {"code": int(code), "kind": code.name.lower(), "message": message, "charged": self.charged}
             _echo(json.dumps({"error": error, "warnings": self.warnings}, indent=2, ensure_ascii=False))
@@ -146,7 +145,7 @@ class Session:
 
     @contextmanager
     def print_warnings(self) -> Iterator[None]:
-        """Print warnings of this package as lines; other packages' may depend on rows and are not shown."""
+        """Print this package's warnings as lines; other packages' may depend on rows and are not shown."""
 
         def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
             if category is UserWarning or category.__module__.startswith("dpem."):
@@ -159,19 +158,19 @@ class Session:
 
     @contextmanager
     def notice(self, work: str) -> Iterator[None]:
-        """Name the work if it takes long."""
-        line = threading.Timer(PROGRESS_AFTER, self.say, [f"{work} ..."])
-        line.daemon = True
-        line.start()
+        """Print the name of the work if it takes long."""
+        timer = threading.Timer(PROGRESS_AFTER, self.say, [f"{work} ..."])
+        timer.daemon = True
+        timer.start()
         try:
             yield
         finally:
-            line.cancel()
+            timer.cancel()
 
 
 @contextmanager
 def refusals(code: Exit) -> Iterator[None]:
-    """Raise a ValueError or OSError of the library as a refusal with this code."""
+    """Raise a ValueError or OSError of the library as a refusal with this exit status."""
     try:
         yield
     except BrokenPipeError:
@@ -181,7 +180,7 @@ def refusals(code: Exit) -> Iterator[None]:
 
 
 def option_message(error: Exception) -> str:
-    """The message of an error of the library, with arguments spelled as options of the running command."""
+    """The message of an error of the library, with arguments written as options of the running command."""
     if not isinstance(error, ArgumentError):
         return str(error)
     context = click.get_current_context(silent=True)
@@ -196,39 +195,37 @@ def option_message(error: Exception) -> str:
 
 def unexpected_message(error: Exception) -> str:
     """A sentence about an unexpected error, without its own message, which may quote rows."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own_frames = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
-    where = f" at {Path(own_frames[-1].filename).name}, line {own_frames[-1].lineno}" if own_frames else ""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    frames = [frame for frame in frames if "dpem" in Path(frame.filename).parts] or frames
+    where = f" at {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
     return f"this is a fault of dpem ({type(error).__name__}{where}); please report it."
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table with aligned columns: those in ``left`` to the left, the others to the right.
+    """A text table. The columns whose numbers are in ``left`` are aligned to the left, the others to the right.
 
     >>> print(aligned(("name", "left"), [("patients", "0.5"), ("x", "12")]))
     name      left
     patients   0.5
     x           12
     """
-    table = [header, *rows]
-    columns = [
-        [cell.ljust(width) if i in left else cell.rjust(width) for cell in column]
-        for i, column in enumerate(zip(*table, strict=True))
-        for width in [max(map(len, column))]
-    ]
+    columns = []
+    for j, cells in enumerate(zip(header, *rows, strict=True)):
+        width = max(map(len, cells))
+        columns.append([cell.ljust(width) if j in left else cell.rjust(width) for cell in cells])
     return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 def first_lines(header: Sequence[str], rows: Sequence[Sequence[str]], out: str) -> list[str]:
-    """The lines of the first rows of a table of results, and the file that has the others."""
+    """The first rows of a table of results, and the name of the file that has the others."""
     more = [f"and {len(rows) - MOST_PRINTED} more in {out}"] if len(rows) > MOST_PRINTED else []
     return [aligned(header, rows[:MOST_PRINTED]), *more]
 
 
 def _coloured(word: str, colour: str) -> str:
     """The word in a colour, if standard error is a terminal with colours."""
-    shows = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    return click.style(word, fg=colour, bold=True) if shows else word
+    has_colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    return click.style(word, fg=colour, bold=True) if has_colours else word
 
 
 def _echo(text: str, *, err: bool = False) -> None:

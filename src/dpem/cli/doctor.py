@@ -44,25 +44,18 @@ def doctor(session: Session, url: str | None) -> None:
         import numba
 
         threads = int(numba.config.NUMBA_NUM_THREADS)
-    ledger, about = _ledger(url)
+    status, detail = _ledger(url)
+    facts = {"dpem": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    document = {**facts, "packages": versions, "cores": cores, "threads": threads, "ledger": [status, detail]}
     rows = [("dpem", __version__, ""), ("python", platform.python_version(), platform.platform())]
-    for name, found in versions.items():
-        what = "needed by every fit" if name in CORE else f"for {EXTRAS[name]}"
-        rows.append((name, found or "not installed", "" if found else what))
-    rows += [("threads", str(threads or "unknown"), f"of {cores} cores"), ("ledger", ledger, about)]
-    document = {
-        "dpem": __version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": versions,
-        "cores": cores,
-        "threads": threads,
-        "ledger": [ledger, about],
-    }
+    for name, installed in versions.items():
+        use = "" if installed else "needed by every fit" if name in CORE else f"for {EXTRAS[name]}"
+        rows.append((name, installed or "not installed", use))
+    rows += [("threads", str(threads or "unknown"), f"of {cores} cores"), ("ledger", status, detail)]
     session.result(document, aligned(("what", "found", "note"), rows, left=(0, 1, 2)))
     problems = [f"{name} is missing: install dpem again" for name in missing]
-    if ledger == "failed":
-        problems.append(f"the ledger failed: {about.rstrip('.')}")
+    if status == "failed":
+        problems.append(f"the ledger failed: {detail.rstrip('.')}")
     if problems:
         raise Refused(Exit.FAILED, f"{'; '.join(problems)}.")
 
@@ -75,7 +68,7 @@ def _version(name: str) -> str | None:
 
 
 def _ledger(url: str | None) -> tuple[str, str]:
-    """The state of the ledger in a word, and what was found."""
+    """The status of the ledger in a word, and its details."""
     from dpem.privacy import Ledger, LedgerError
 
     if not url:

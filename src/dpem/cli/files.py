@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,7 +29,11 @@ LEVELS = '{"sex": ["f", "m"]}'
 
 
 def table(
-    session: Session, options: Options, *, scaler: DPStandardScaler | None = None, levels: Any = None
+    session: Session,
+    options: Options,
+    *,
+    scaler: DPStandardScaler | None = None,
+    levels: Mapping[str, Sequence[object]] | None = None,
 ) -> ChunkedSource:
     """The table that the options name, scaled by ``scaler``. In columns with ``levels``, texts become the numbers of
     their levels.
@@ -40,13 +43,11 @@ def table(
     text_format = {name: options[name] for name in TEXT if options.get(name) is not None}
     with session.notice(f"reading {Path(options['data']).name}"), refusals(Exit.DATA):
         source = read_table(options["data"], **selection, exclude=exclude, levels=levels, **text_format)
-    return source if scaler is None else _scaled(source, scaler)
-
-
-def _scaled(source: ChunkedSource, scaler: DPStandardScaler) -> ChunkedSource:
-    names, scaler_names = feature_names(source), columns_of(scaler)
-    if source.n_features != scaler.n_features_in_ or (scaler_names and names != scaler_names):
-        raise Refused(Exit.DATA, "--scaler was fitted to other columns than those used here.")
+    if scaler is None:
+        return source
+    scaler_names = columns_of(scaler)
+    if source.n_features != scaler.n_features_in_ or (scaler_names and feature_names(source) != scaler_names):
+        raise Refused(Exit.DATA, "--scaler was fitted to other columns: name those with --columns.")
     with refusals(Exit.DATA):
         return scaler.transform(source)
 
@@ -73,37 +74,33 @@ def columns_of(fitted: PrivateFit) -> list[str] | None:
     return None if names is None else list(map(str, names))
 
 
-def levels(value: Any) -> dict[str, list[Any]] | None:
-    """Levels by column, from a table in a settings file or from a JSON file."""
-    if value is None or isinstance(value, dict):
-        return value
+def levels(declared: str | Mapping[str, Sequence[object]] | None) -> Mapping[str, Sequence[object]] | None:
+    """The levels of columns, from a table in a settings file or from a JSON file."""
+    if not isinstance(declared, str):
+        return declared
     with refusals(Exit.DATA):
-        if not Path(value).is_file():
-            raise FileNotFoundError(f"--levels must be a JSON file such as {LEVELS}; there is no file {value!r}.")
+        if not Path(declared).is_file():
+            raise FileNotFoundError(f"--levels must be a JSON file such as {LEVELS}; there is no file {declared!r}.")
         try:
-            document = parse_json(Path(value).read_text(encoding="utf-8-sig"))
+            document = parse_json(Path(declared).read_text(encoding="utf-8-sig"))
         except ValueError as error:
-            raise ValueError(f"--levels cannot be read from {value!r}: {error}.") from None
+            raise ValueError(f"--levels cannot be read from {declared!r}: {error}.") from None
         if not isinstance(document, dict) or not all(isinstance(values, list) for values in document.values()):
-            raise ValueError(f"--levels: {value!r} must contain a JSON object such as {LEVELS}.")
+            raise ValueError(f"--levels: {declared!r} must contain a JSON object such as {LEVELS}.")
     return document
-
-
-# --- Outputs ----------------------------------------------------------------------------------------------------------
 
 
 def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> None:
     """Refuse files that cannot be written, exist already, or would replace one another or an input."""
     try:
-        places = [os.path.realpath(path) for path in (*written, *read)]
+        outputs, inputs = ({os.path.realpath(path) for path in paths} for paths in (written, read))
     except ValueError:
         raise click.UsageError("The name of a file must not contain a null character.") from None
-    if len(set(places[: len(written)]) - set(places[len(written) :])) < len(written):
+    if len(outputs - inputs) < len(written):
         raise click.UsageError("The files to be written must differ from one another and from the files that are read.")
     for path in written:
         if os.path.lexists(path) and not force:
-            context = click.get_current_context(silent=True)
-            is_out = context is not None and context.params.get("out") == path
+            is_out = click.get_current_context().params.get("out") == path
             way_out = "choose another file with --out, or replace it with --force" if is_out else "--force replaces it"
             raise Refused(Exit.OUTPUT, f"{path!r} exists already; {way_out}.")
         with refusals(Exit.OUTPUT):
@@ -112,7 +109,7 @@ def check_outputs(written: Sequence[str], read: Sequence[str], force: bool) -> N
 
 def save(model: PrivateFit, path: str, scaler: DPStandardScaler | None = None) -> None:
     """Write a fitted model. If its file cannot be written, write it to a temporary folder and report the error; if that
-    fails too, report the released numbers.
+    fails too, print the released numbers with the error.
     """
     try:
         save_model(model, path, scaler)
@@ -120,13 +117,13 @@ def save(model: PrivateFit, path: str, scaler: DPStandardScaler | None = None) -
     except (OSError, ValueError) as error:
         reason = str(error).rstrip(".")
     try:
-        elsewhere = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
-        save_model(model, elsewhere, scaler)
-        outcome = f"in {elsewhere}: move it to a safe place"
+        other_path = os.path.join(tempfile.mkdtemp(prefix="dpem-"), "model.json")
+        save_model(model, other_path, scaler)
+        rescued = f"in {other_path}: move it to a safe place"
     except (OSError, ValueError):
         try:
             fitted = content_of(model)["fitted"]
         except ValueError:  # even an invalid model must not be lost
             fitted = plain({name: value for name, value in vars(model).items() if name in ("coef_", "mean_", "theta_")})
-        outcome = json.dumps({"fitted": fitted, "guarantee": str(model.guarantee_)})
-    raise Refused(Exit.OUTPUT, f"{reason}; the model that was paid for is {outcome}.")
+        rescued = json.dumps({"fitted": fitted, "guarantee": str(model.guarantee_)})
+    raise Refused(Exit.OUTPUT, f"{reason}; the model that was paid for is {rescued}.")

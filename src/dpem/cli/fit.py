@@ -1,4 +1,4 @@
-"""``dpem fit MODEL DATA``: check everything, quote the price, print it, charge it, fit, write, in this order.
+"""``dpem fit MODEL DATA``: check everything, print the price, charge it, fit and write, in this order.
 
 All refusals come before the charge: those of outputs, ledger, rows, settings and budget. If the model cannot be written
 to its file after the charge, it is written to a temporary folder. A model's options are its estimator's arguments
@@ -24,6 +24,7 @@ from dpem.cli.options import PATH, option
 
 if TYPE_CHECKING:
     from dpem.cli.spending import SessionLedger
+    from dpem.fitting.plan import Plan
     from dpem.fitting.scaler import DPStandardScaler
     from dpem.fitting.sequence import PrivateFit
     from dpem.fitting.summary import Estimates
@@ -46,20 +47,21 @@ OUTPUTS = (
     shared.dry_run,
     shared.json,
 )
-#: Names of columns that are printed before a fit.
+#: The largest number of columns whose names are printed before a fit.
 MOST_NAMES = 12
 
 
-def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
-    arguments = inspect.signature(kind).parameters
-    summary = (kind.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
-    target = [shared.target] if kind._needs_y else []
+def build(name: str, model_class: type[PrivateFit]) -> tuple[Sections, str]:
+    """The options and the help of the command that fits a model."""
+    arguments = inspect.signature(model_class).parameters
+    summary = (model_class.__doc__ or "").strip().split("\n\n")[0].replace("``", "")
+    target = [shared.target] if model_class._needs_y else []
     declared = next((f" --{key} {key}.json" for key in ("bounds", "levels") if key in arguments), "")
     examples = EXAMPLES.format(fit=f"{name} people.csv{' --target cost' if target else ''}{declared}")
     sections: Sections = {
         "Privacy": (shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
         "Table": (*target, *(one for key, one in shared.declared.items() if key in arguments), *shared.table),
-        "Model": (*model_options(kind), *([shared.scaler] if kind._takes_scaler else [])),
+        "Model": (*model_options(model_class), *([shared.scaler] if model_class._takes_scaler else [])),
         "Ledger": (shared.ledger, shared.dataset, shared.purpose),
         "Run and output": OUTPUTS,
     }
@@ -81,10 +83,11 @@ class ChargedFit(NamedTuple):
         return {**self.document, **details, "guarantee": guarantee, "left": left, "head": head, "out": out}
 
 
-def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -> None:
+def run(session: Session, name: str, model_class: type[PrivateFit], options: Options) -> None:
+    """Fit a model, write its file and its report, and print the result."""
     from dpem.cli import files
 
-    estimator = unfitted(name, kind, options)
+    estimator = unfitted(name, model_class, options)
     charged = charge_and_fit(session, name, estimator, options)
     if charged is not None:
         files.save(estimator, options["out"], charged.scaler)
@@ -93,46 +96,44 @@ def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -
         _print_fit(session, options, estimator, charged)
 
 
-def unfitted(name: str, kind: type[PrivateFit], options: Options) -> PrivateFit:
+def unfitted(name: str, model_class: type[PrivateFit], options: Options) -> PrivateFit:
     """The estimator with these options, after the checks that need no rows."""
     from dpem.cli import files
 
-    if options.get("formula") is not None:
-        _use_formula(kind, options)
-    target = options.get("target")
-    if kind._needs_y and target is None and options.get("formula") is None:
+    target, formula = options.get("target"), options.get("formula")
+    if formula is not None:
+        _use_formula(model_class, options)
+    elif model_class._needs_y and target is None:
         raise click.UsageError(f"{name} needs --target: the column with the response.")
-    if options["columns"] is not None and target in options["columns"]:
+    if options["columns"] is not None and options.get("target") in options["columns"]:
         raise click.UsageError("--columns must not contain the target.")
     if math.isinf(options["epsilon"]):
         raise Refused(Exit.USAGE, "--epsilon must be finite: the command makes private fits only.")
-    arguments = constructor_arguments(kind, options)
+    arguments = constructor_arguments(model_class, options)
     if "levels" in arguments:
         arguments["levels"] = files.levels(arguments["levels"])
-    if arguments.get("classes") is not None:  # as levels, they are read from texts as well
+    if "classes" in arguments:  # as levels, they are read from texts as well
         response = target or (options["columns"] or [])[-1 - bool(options.get("weights"))]  # the last of a formula
-        arguments["levels"] = {**(arguments.get("levels") or {}), response: list(arguments["classes"])}
-    estimator = kind(**arguments)
+        arguments["levels"] = {**arguments.get("levels", {}), response: list(arguments["classes"])}
+    estimator = model_class(**arguments)
     with refusals(Exit.USAGE):
         estimator._check_arguments()
     return estimator
 
 
-def _use_formula(kind: type[PrivateFit], options: Options) -> None:
-    """Read the columns that the formula names, and no others."""
+def _use_formula(model_class: type[PrivateFit], options: Options) -> None:
+    """Read the columns that the formula names, and no others. It takes precedence over the columns of dpem.toml."""
     from dpem.cli.settings import is_from_settings
     from dpem.fitting.formula_text import raw_columns
 
     names = ("target", "columns", "exclude")
-    options.update(
-        {name: None for name in names if is_from_settings(name)}
-    )  # the formula takes precedence over dpem.toml
-    extra = [name for name in names if options.get(name) is not None]
-    if extra:
-        raise click.UsageError(f"--{extra[0]} cannot be used with --formula, which names the columns: leave it out.")
+    options.update({name: None for name in names if is_from_settings(name)})
+    conflicting = [name for name in names if options.get(name) is not None]
+    if conflicting:
+        raise click.UsageError(f"--{conflicting[0]} cannot be used with --formula, which names the columns.")
     with refusals(Exit.USAGE):
         weights = [] if options.get("weights") is None else [options["weights"]]
-        options["columns"] = [*raw_columns(options["formula"], needs_y=kind._needs_y), *weights]
+        options["columns"] = [*raw_columns(options["formula"], needs_y=model_class._needs_y), *weights]
 
 
 def charge_and_fit(
@@ -147,55 +148,62 @@ def charge_and_fit(
     ``prepare`` returns the arguments of the estimator that depend on the table's columns.
     """
     from dpem.cli import files, spending
-    from dpem.cli.settings import columns_in_settings, levels_in_settings
-    from dpem.privacy import Charge
 
-    epsilon, delta, dry_run = options["epsilon"], options["delta"], options["dry_run"]
-    if not Path(options["data"]).exists():
-        raise Refused(Exit.DATA, f"{options['data']} cannot be read: there is no such file or folder.")
+    data, dry_run = options["data"], options["dry_run"]
+    if not Path(data).exists():
+        raise Refused(Exit.DATA, f"{data} cannot be read: there is no such file or folder.")
     if not dry_run:
         written, read = (
-            [path for name in names if isinstance(path := options.get(name), str)]
+            [path for option in names if isinstance(path := options.get(option), str)]
             for names in (("out", "report"), ("data", "scaler", "bounds"))
         )
         files.check_outputs(written, read, options["force"])
     ledger = spending.ledger_of(options["url"], options["dataset"], session, options["purpose"])
     scaler = files.scaler(options.get("scaler"))
+    source = _table(session, estimator, options, scaler)
+    estimator.set_params(budget=ledger, **prepare(source))
+    plan = _checked_plan(session, estimator, source)
+    quote = None if ledger is None else spending.quote_of(ledger, plan, record_refusal=not dry_run)
+    session.say(_table_summary(data, source.n_rows, files.feature_names(source)))
+    if getattr(estimator, "classes", ()) is None and options.get("target") not in (estimator.levels or {}):
+        session.say("the response is read as 0 and 1; --classes names other values")
+    document: dict[str, object] = {
+        "data": {"path": data, "rows": source.n_rows, "columns": source.n_features},
+        "price": {"epsilon": plan.epsilon, "delta": plan.delta, "rho": plan.price.rho},
+        "ledger": quote,
+        "model": name,
+        "plan": plan.to_dict(),
+    }
+    if dry_run:
+        price = wrap(spending.dry_run_price(plan, quote))
+        session.result({**document, "dry_run": True}, f"{wrap(plan)}\n{price}")
+        return None
+    if not plan.feasible and not options["anyway"]:
+        raise Refused(Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway overrides this.")
+    spending.announce(session, plan, quote)
+    with spending.fit_context(session):
+        estimator.fit(source)
+    return ChargedFit(document, scaler, ledger, spending.state(session, ledger))
+
+
+def _table(session: Session, estimator: PrivateFit, options: Options, scaler: DPStandardScaler | None) -> ChunkedSource:
+    """The table with the columns that the options, the scaler or the settings file name."""
+    from dpem.cli import files
+    from dpem.cli.settings import columns_in_settings, levels_in_settings
+
     if options["columns"] is None and scaler is not None:
         options["columns"] = files.columns_of(scaler)
     if (columns := columns_in_settings(session, type(estimator), options)) is not None:
         options["columns"], options["exclude"] = columns, None
     estimator.set_params(**levels_in_settings(options, estimator))
-    source = files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None))
-    estimator.set_params(budget=ledger, **prepare(source))
+    return files.table(session, options, scaler=scaler, levels=getattr(estimator, "levels", None))
+
+
+def _checked_plan(session: Session, estimator: PrivateFit, source: ChunkedSource) -> Plan:
     with refusals(Exit.USAGE):
         estimator._check_columns(source)
     with session.notice("choosing settings"), refusals(Exit.PLAN):
-        plan = estimator._preview_plan(source)
-    quote = None
-    if ledger is not None:
-        charge = Charge(epsilon, delta, plan.price, rows_per_person=plan.rows_per_person)
-        quote = spending.quote_of(ledger, charge, plan.model, plan.n, record_refusal=not dry_run)
-    session.say(_table_summary(options["data"], source.n_rows, files.feature_names(source)))
-    document = {
-        "data": {"path": options["data"], "rows": source.n_rows, "columns": source.n_features},
-        "price": {"epsilon": epsilon, "delta": delta, "rho": plan.price.rho},
-        "ledger": quote,
-        "model": name,
-        "plan": plan.to_dict(),
-    }
-    if getattr(estimator, "classes", ()) is None and options.get("target") not in (estimator.levels or {}):
-        session.say("the response is read as 0 and 1; --classes names other values")
-    if dry_run:
-        price = wrap(spending.dry_run_price(epsilon, delta, quote))
-        session.result({**document, "dry_run": True}, f"{wrap(plan)}\n{price}")
-        return None
-    if not plan.feasible and not options["anyway"]:
-        raise Refused(Exit.PLAN, f"the plan predicts little more than noise: {plan.advice}; --anyway overrides this.")
-    spending.announce(session, epsilon, delta, quote)
-    with spending.fit_context(session):
-        estimator.fit(source)
-    return ChargedFit(document, scaler, ledger, spending.state(session, ledger))
+        return estimator._preview_plan(source)
 
 
 def _table_summary(data: str, rows: int, names: Sequence[str]) -> str:
@@ -218,21 +226,21 @@ def _write_report(options: Options, estimator: PrivateFit, charged: ChargedFit) 
 
 
 def _print_fit(session: Session, options: Options, estimator: PrivateFit, charged: ChargedFit) -> None:
-    """Print a finished fit."""
+    """Print the estimates of a fit, its diagnostics, its guarantee and what it spent."""
     from dpem.cli.spending import joint_guarantee, spent_and_left
 
     estimates: Estimates | None = estimator._fit_summary().estimates
     check, diagnostics, joint = estimator.fit_check_, estimator.diagnostics_, joint_guarantee(estimator, charged.scaler)
     out, report = options["out"], options["report"]
-    rows, intervals = [], {}
+    lines, intervals = [f"Fitted {charged.document['model']}."], {}
     if estimates is not None:
+        rows = []
         columns = zip(estimates.names, estimates.estimate, *estimates.ends, estimates.total, strict=True)
-        for parameter, *parts, error in columns:
-            intervals[parameter] = [float(part) for part in parts]
-            rows.append((parameter, *(ascii_number(float(part), float(error)) for part in parts)))
-    lines = [f"Fitted {charged.document['model']}."]
-    if estimates is not None and rows:
-        lines += first_lines((estimates.what, "estimate", "lower", "upper"), rows, out)
+        for parameter, *values, error in columns:
+            intervals[parameter] = [float(value) for value in values]
+            rows.append((parameter, *(ascii_number(float(value), float(error)) for value in values)))
+        if rows:
+            lines += first_lines((estimates.what, "estimate", "lower", "upper"), rows, out)
     if check is not None:
         lines.append(wrap(check))
     # Diagnostics of severity "warning" have been issued as warnings, and the fit check is printed above.
@@ -243,14 +251,8 @@ def _print_fit(session: Session, options: Options, estimator: PrivateFit, charge
     lines += ["", f"This fit spent epsilon = {options['epsilon']:g}, delta = {options['delta']:g}."]
     lines += [*spent_and_left(charged.state), f"The model is in {out}."]
     lines.append(f"The report is in {report}." if report else f"dpem report {out} makes a page.")
-    details = {
-        "fitted": intervals,
-        "fit_check": check,
-        "diagnostics": diagnostics,
-        "with_scaler": joint,
-        "report": report,
-    }
-    session.result(charged.result(estimator, out, **details), "\n".join(lines))
+    details = {"fitted": intervals, "fit_check": check, "diagnostics": diagnostics, "with_scaler": joint}
+    session.result(charged.result(estimator, out, **details, report=report), "\n".join(lines))
 
 
 def ascii_number(value: float, error: float) -> str:

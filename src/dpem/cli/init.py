@@ -16,11 +16,10 @@ from dpem.cli.settings import NAME
 
 
 @click.command(
-    short_help="Write dpem.toml for a table: columns, and bounds to fill in.",
     params=[
         click.Argument(["data"], type=PATH),
         option("--sep", "The separator of a .csv; guessed from its first line if not given.", metavar="CHAR"),
-        shared.text[-1],
+        shared.encoding,
         option("--out", "The settings file to write.", PATH, default=NAME),
         *(shared.force, shared.json),
     ],
@@ -43,51 +42,53 @@ def init(session: Session, data: str, sep: str | None, encoding: str, out: str, 
 
     files.check_outputs([out], [data], force)
     with refusals(Exit.DATA):
-        kinds, sep = _columns(Path(data), sep, encoding)
+        types, sep = _columns(Path(data), sep, encoding)
     with refusals(Exit.OUTPUT):
-        write_text(out, _page(data, kinds, sep, encoding))
+        write_text(out, _settings(data, types, sep, encoding) + "\n")
     session.result(
-        {"out": out, "columns": list(kinds), "sep": sep},
-        f"Wrote {out} with {len(kinds)} columns. Fill in epsilon, delta, bounds and levels; every command reads it.",
+        {"out": out, "columns": list(types), "sep": sep},
+        f"Wrote {out} with {len(types)} columns. Fill in epsilon, delta, bounds and levels; every command reads it.",
     )
 
 
 def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str], str | None]:
-    """The columns' names, and their types where a file declares them."""
+    """The columns' names with their types, which are empty for a text file, and the file's separator."""
     from dpem.tables.csv import TEXTS, kind_of
     from dpem.tables.dataset import schema_of
     from dpem.tables.files import columns_of
 
     if not path.exists():
         raise FileNotFoundError(f"{str(path)!r} cannot be read: there is no such file or folder.")
-    ends = kind_of(path)
-    if ends in TEXTS:
-        candidates = []
-        for separator in [sep] if sep is not None else [None, ";", "\t", "|"]:
-            with suppress(ValueError):
-                candidates.append((columns_of(path, separator, encoding), separator))
-        names, separator = max(candidates or [(columns_of(path, sep, encoding), sep)], key=lambda pair: len(pair[0]))
-        return dict.fromkeys(names, ""), separator
-    schema = schema_of(path)
-    return {name: str(schema.field(name).type) for name in schema.names}, None
+    if kind_of(path) not in TEXTS:
+        schema = schema_of(path)
+        return {name: str(schema.field(name).type) for name in schema.names}, None
+    candidates = []
+    for separator in [sep] if sep is not None else [None, ";", "\t", "|"]:
+        with suppress(ValueError):
+            candidates.append((columns_of(path, separator, encoding), separator))
+    names, separator = (
+        max(candidates, key=lambda pair: len(pair[0])) if candidates else (columns_of(path, sep, encoding), sep)
+    )
+    return dict.fromkeys(names, ""), separator
 
 
-def _page(data: str, kinds: dict[str, str], sep: str | None, encoding: str = "utf-8") -> str:
+def _settings(data: str, types: dict[str, str], sep: str | None, encoding: str) -> str:
+    """The text of the settings file."""
+
     def quoted(text: str) -> str:
         return json.dumps(text, ensure_ascii=False)
 
-    texts = {name for name, kind in kinds.items() if "string" in kind}
+    texts = {name for name, kind in types.items() if "string" in kind}
     dataset = Path(data).name.split(".")[0].strip()
     if not dataset or not dataset.isprintable() or len(dataset) > 80:
         dataset = "table"  # a ledger would not accept the name of the file
-    page = fill(
+    return fill(
         "dpem.toml",
         data=quoted(data),
         sep=sep and quoted(sep),
         encoding=encoding != "utf-8" and quoted(encoding),
         decimal=sep == ";",
         dataset=quoted(dataset),
-        numbers=[(quoted(name), kind) for name, kind in kinds.items() if name not in texts],
-        codes=[(quoted(name), kind) for name, kind in kinds.items() if name in texts or not any(kinds.values())],
+        numbers=[(quoted(name), kind) for name, kind in types.items() if name not in texts],
+        codes=[(quoted(name), kind) for name, kind in types.items() if name in texts or not any(types.values())],
     )
-    return page + "\n"

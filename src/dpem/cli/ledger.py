@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,7 +45,7 @@ def open_ledger(url: str | None) -> Ledger:
 
 
 def read(url: str | None, dataset: str | None) -> tuple[str, list[DatasetState]]:
-    """The place of the ledger at the URL, and one dataset or all."""
+    """The place of the ledger at the URL, and the state of one dataset or of all."""
     opened = open_ledger(url)
     with refusals(Exit.USAGE):
         names = opened.names() if dataset is None else [dataset]
@@ -53,12 +53,11 @@ def read(url: str | None, dataset: str | None) -> tuple[str, list[DatasetState]]
 
 
 #: The options of the commands that show one dataset of a ledger, or all.
-ledger_options = (shared.ledger, shared.dataset, shared.json)
+LEDGER_OPTIONS = (shared.ledger, shared.dataset, shared.json)
 
 
 @ledger.command(
     "open",
-    short_help="Open a dataset with its total budget.",
     params=[
         shared.ledger,
         option("--dataset", "A name for the table, such as patients.", required=True, metavar="NAME"),
@@ -68,39 +67,30 @@ ledger_options = (shared.ledger, shared.dataset, shared.json)
     ],
 )
 @click.pass_obj
-def open_dataset(
-    session: Session,
-    url: str | None,
-    dataset: str,
-    epsilon: float,
-    delta: float,
-    rows_per_person: int,
-    policy: str | None,
-) -> None:
-    """Open a dataset with its total budget, which cannot be changed later. A missing ledger is created.
+def open_dataset(session: Session, /, url: str | None, dataset: str, policy: str | None, **total: Any) -> None:
+    """Open a dataset with its total budget. A missing ledger is created.
 
     \b
     Example:
       dpem ledger open --ledger sqlite:///budget.db --dataset patients --epsilon 2 --delta 1e-4
 
-    With --rows-per-person the total protects all rows of a person together, and fits that protect fewer are refused.
+    The total cannot be changed later. With --rows-per-person it protects all rows of a person together, and fits that
+    protect fewer are refused.
     """
     opened = open_ledger(url)
     with refusals(Exit.USAGE):
-        limits = None if policy is None else _policy(policy)
-        opened.open(dataset, epsilon, delta, rows_per_person=rows_per_person, policy=limits)
-    total = {"epsilon": epsilon, "delta": delta, "rows_per_person": rows_per_person}
-    counts = "" if rows_per_person == 1 else f" for a person with up to {rows_per_person} rows"
-    session.result(
-        {"ledger": opened.where, "dataset": dataset, **total},
-        f"Opened {dataset} with epsilon = {epsilon:g}, delta = {delta:g}{counts} in {opened.where}.",
-    )
+        opened.open(dataset, **total, policy=None if policy is None else _policy(policy))
+    rows = total["rows_per_person"]
+    person = "" if rows == 1 else f" for a person with up to {rows} rows"
+    budget = f"epsilon = {total['epsilon']:g}, delta = {total['delta']:g}{person}"
+    document = {"ledger": opened.where, "dataset": dataset, **total}
+    session.result(document, f"Opened {dataset} with {budget} in {opened.where}.")
 
 
-@ledger.command(short_help="Show what is spent and what is left.", params=[*ledger_options])
+@ledger.command(params=[*LEDGER_OPTIONS])
 @click.pass_obj
 def show(session: Session, url: str | None, dataset: str | None) -> None:
-    """Show the total of every dataset, or of one, what is spent and what is left.
+    """Show the total of every dataset, what is spent and what is left.
 
     \b
     Example:
@@ -114,15 +104,15 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     rows = []
     for s in datasets:
         total = (s.name, f"{s.total.epsilon:g}", f"{s.total.delta:g}", f"{s.total.rows_per_person}")
-        rows.append((*total, s.spent_shown, s.left_shown, f"{len(s.fits)}", _day(s.opened)))
+        rows.append((*total, s.spent_shown, s.left_shown, f"{len(s.fits)}", _minute(s.opened)))
     text = aligned(header, rows) if rows else f"{where} has no dataset yet."
     session.result({"ledger": where, "datasets": [s.to_dict() for s in datasets]}, text)
 
 
-@ledger.command(short_help="List every charged fit.", params=[*ledger_options])
+@ledger.command(params=[*LEDGER_OPTIONS])
 @click.pass_obj
 def history(session: Session, url: str | None, dataset: str | None) -> None:
-    """List every charged fit, oldest first, of one dataset or of all.
+    """List every charged fit, oldest first.
 
     \b
     Example:
@@ -134,20 +124,20 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     """
     where, datasets = read(url, dataset)
     fits = sorted((fit for one in datasets for fit in one.fits), key=lambda fit: fit.time)
-    refusals = [refusal for one in datasets for refusal in one.refusals]
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
     rows = []
     for fit in fits:
-        who = (fit.outcome, fit.who, fit.purpose, fit.model.removeprefix("sha256:")[:12])
-        rows.append((fit.dataset, _day(fit.time), f"{fit.epsilon:g}", f"{fit.delta:g}", *who))
+        origin = (fit.outcome, fit.who, fit.purpose, fit.model.removeprefix("sha256:")[:12])
+        rows.append((fit.dataset, _minute(fit.time), f"{fit.epsilon:g}", f"{fit.delta:g}", *origin))
     text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "No fit has been charged."
-    session.result({"ledger": where, "fits": fits, "refusals": refusals}, text)
+    refused = [refusal for one in datasets for refusal in one.refusals]
+    session.result({"ledger": where, "fits": fits, "refusals": refused}, text)
 
 
-@ledger.command(short_help="Show how fits add up, in numbers you can recompute.", params=[*ledger_options])
+@ledger.command(params=[*LEDGER_OPTIONS])
 @click.pass_obj
 def explain(session: Session, url: str | None, dataset: str | None) -> None:
-    """Show line by line how the fits of a dataset add up, in numbers that you can recompute.
+    """Show how fits add up, in numbers that you can recompute.
 
     \b
     Example:
@@ -156,12 +146,10 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
     where, datasets = read(url, dataset)
     explained = {one.name: one.explained for one in datasets}
     lines = [line for name, parts in explained.items() for line in (f"{name}:", *(f"  {part}" for part in parts))]
-    document = {"ledger": where, "datasets": explained}
-    session.result(document, "\n".join(lines) or f"{where} has no dataset yet.")
+    session.result({"ledger": where, "datasets": explained}, "\n".join(lines) or f"{where} has no dataset yet.")
 
 
 @ledger.command(
-    short_help="Set limits on each later fit.",
     params=[
         shared.ledger,
         option("--dataset", "The dataset that the policy is for.", required=True, metavar="NAME"),
@@ -171,7 +159,9 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
 )
 @click.pass_obj
 def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
-    """Set limits on each later fit of a dataset. A fit beyond them is refused before the charge, and recorded.
+    """Set limits on each later fit of a dataset.
+
+    A fit beyond them is refused before the charge, and the refusal is recorded.
 
     \b
     Example:
@@ -188,13 +178,11 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
     with refusals(Exit.USAGE):
         limits = _policy(file)
         opened.set_policy(limits, dataset)
-    session.result(
-        {"dataset": dataset, "policy": limits.to_dict()}, f"Each later fit of {dataset} must meet this policy."
-    )
+    text = f"Each later fit of {dataset} must meet this policy."
+    session.result({"dataset": dataset, "policy": limits.to_dict()}, text)
 
 
 @ledger.command(
-    short_help="Export all entries as CSV or as a page.",
     params=[
         *(shared.ledger, shared.dataset),
         option("--out", "A .csv of every entry, or a .html page to read.", PATH, required=True),
@@ -204,9 +192,11 @@ def policy(session: Session, url: str | None, dataset: str, file: str) -> None:
 )
 @click.pass_obj
 def export(session: Session, url: str | None, dataset: str | None, out: str, models: str | None, force: bool) -> None:
-    """Export every charged or refused fit of one dataset or of all, with its user and purpose, what is left, and the
-    head of each chain. The page also shows the fit checks of the models in the folder of --models and links to their
-    files, which it recognises by their fingerprints.
+    """Export every charged or refused fit as CSV or as a page.
+
+    Both have each fit's user and purpose, and the head of each dataset's chain. The page also shows what is left, and
+    the fit checks of the models in the folder of --models, with links to their files, which it recognises by their
+    fingerprints.
 
     \b
     Examples:
@@ -217,32 +207,26 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
     from dpem.cli import files, ledger_files
     from dpem.report.ledger_page import ledger_page
 
-    if not out.lower().endswith((".csv", ".html")):
+    is_csv = out.lower().endswith(".csv")
+    if not is_csv and not out.lower().endswith(".html"):
         raise click.UsageError(f"--out must end in .csv or .html; got {out!r}.")
-    folder = Path(out).parent if models is None else Path(models)
-    if models is not None and not folder.is_dir():
+    if models is not None and not Path(models).is_dir():
         raise click.UsageError(f"--models must be a folder; got {models!r}.")
     files.check_outputs([out], [], force)
     where, datasets = read(url, dataset)
-    if out.lower().endswith(".csv"):
-        models_found, text = {}, ledger_files.as_csv(datasets)
-    else:
-        fingerprints = [fit.model for one in datasets for fit in one.fits]
-        models_found = ledger_files.published(folder, out, fingerprints)
-        text = ledger_page(where, datasets, models_found)
+    fingerprints = [] if is_csv else [fit.model for one in datasets for fit in one.fits]
+    published = ledger_files.published(Path(out).parent if models is None else Path(models), out, fingerprints)
     with refusals(Exit.OUTPUT):
-        write_text(out, text)
-    count = sum(len(one.fits) + len(one.refusals) for one in datasets)
-    counts = [_count(count, "entry", "entries"), _count(len(datasets), "dataset")]
-    with_models = f", with {_count(len(models_found), 'model')}" if models_found else ""
+        write_text(out, ledger_files.as_csv(datasets) if is_csv else ledger_page(where, datasets, published))
+    entries = sum(len(one.fits) + len(one.refusals) for one in datasets)
     heads = {one.name: one.head for one in datasets}
-    lines = [f"Wrote {' of '.join(counts)}{with_models} to {out}."]
-    lines += [f"Head of {name}: {head}" for name, head in heads.items()]
-    session.result({"out": out, "entries": count, "models": len(models_found), "heads": heads}, "\n".join(lines))
+    counts = f"{_count(entries, 'entry', 'entries')} of {_count(len(datasets), 'dataset')}"
+    with_models = f", with {_count(len(published), 'model')}" if published else ""
+    lines = [f"Wrote {counts}{with_models} to {out}.", *(f"Head of {name}: {head}" for name, head in heads.items())]
+    session.result({"out": out, "entries": entries, "models": len(published), "heads": heads}, "\n".join(lines))
 
 
 @ledger.command(
-    short_help="Check that no entry was changed or removed.",
     params=[
         *(shared.ledger, shared.dataset),
         click.Option(["--head", "heads"], multiple=True, metavar="DIGEST", help="A head that was printed earlier."),
@@ -252,7 +236,9 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
 )
 @click.pass_obj
 def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[str, ...], models: str | None) -> None:
-    """Check that no entry was changed or removed. If one was, print the differences and exit with status 5.
+    """Check that no entry was changed or removed.
+
+    If one was, the command prints the differences and exits with status 5.
 
     \b
     Examples:
@@ -270,20 +256,17 @@ def verify(session: Session, url: str | None, dataset: str | None, heads: tuple[
         printed = {} if models is None else ledger_files.printed_heads(Path(models), dataset)
         checks = opened.verify(dataset, [*heads, *printed])
     faults = {check.dataset: list(check.faults) for check in checks}
-    for head, name in printed.items():
-        for sentences in faults.values():
-            sentences[:] = [sentence.replace(head, f"{head} of {name}") for sentence in sentences]
+    for head, file in printed.items():
+        for name, sentences in faults.items():
+            faults[name] = [sentence.replace(head, f"{head} of {file}") for sentence in sentences]
     if models is not None and not any(faults.values()):
-        for check in checks:
-            if check.n_entries:
-                faults[check.dataset] += ledger_files.differing_models(Path(models), opened.history(check.dataset))
+        for name in (check.dataset for check in checks if check.n_entries):
+            faults[name] = ledger_files.differing_models(Path(models), opened.history(name))
     wrong = [f"{name or 'ledger'}: {'; '.join(sentences)}." for name, sentences in faults.items() if sentences]
     if wrong:
         raise Refused(Exit.LEDGER, " ".join(wrong))
-    lines = []
-    for check in checks:
-        intact = f"no entry was changed or removed ({check.n_entries} in all), head {check.head or 'none'}."
-        lines.append(f"{check.dataset or 'ledger'}: {intact}")
+    intact = "{0}: no entry was changed or removed ({1.n_entries} in all), head {2}."
+    lines = [intact.format(check.dataset or "ledger", check, check.head or "none") for check in checks]
     document = {"heads": {check.dataset: check.head for check in checks}, "checked": len(heads) + len(printed)}
     session.result({"ledger": opened.where, **document}, "\n".join(lines))
 
@@ -314,5 +297,5 @@ def _count(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def _day(time: datetime) -> str:
+def _minute(time: datetime) -> str:
     return time.strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""The command ``dpem``: its subcommands, and the one sentence and exit status of each failure."""
+"""The command ``dpem``: its subcommands, and the sentence and exit status of each failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from dpem._version import __version__
 from dpem.cli.common import BUDGET_AFTER_FAILURE, EXIT_CODES, Exit, Group, Refused, Session, unexpected_message
 
-#: Every command, in the order of a session: its module and its description. Only the one that runs is imported.
+#: The module and the description of each command, in the order of their use. Only the one that runs is imported.
 COMMANDS = {
     "init": ("dpem.cli.init", "Write dpem.toml for a table: columns, and bounds to fill in."),
     "plan": ("dpem.cli.plan", "Plan a fit and predict its error, without data."),
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 class Root(Group):
-    """The group of commands, which prints failures as one sentence."""
+    """The group of all commands, which prints each failure as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -44,7 +44,7 @@ class Root(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, description) for name, (_, description) in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
@@ -68,57 +68,60 @@ class Root(Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return int(Exit.FAILED)
         except MemoryError:
-            message = "there is not enough memory for these rows; Parquet is read in parts."
+            message = "there is not enough memory for these rows; a Parquet file is read in parts."
             return session.fail(Exit.FAILED, f"{message} {BUDGET_AFTER_FAILURE[session.charged]}")
         except Exception as error:
             return session.fail(*_failure(error))
 
 
 def _usage_message(error: click.UsageError) -> str:
-    """One sentence about a command line that is wrong, and where its help is."""
+    """One sentence about a wrong command line, and where its help is."""
     command = error.ctx.command_path if error.ctx else "dpem"
     if isinstance(error, click.NoSuchOption):
         return _unknown_option(error, command)
     if isinstance(error, click.MissingParameter):
         message = _missing(error)
     elif isinstance(error, click.BadParameter) and error.param is not None:
-        message = f"{_option_name(error.param)}{'' if error.message.startswith('must ') else ':'} {error.message}"
+        colon = "" if error.message.startswith("must ") else ":"
+        message = f"{_written_name(error.param)}{colon} {error.message}"
     else:
         message = error.format_message().split("\n")[0]
     return f"{message.rstrip('.')} ({command} --help shows examples)."
 
 
-def _option_name(parameter: click.Parameter) -> str:
-    return (
-        parameter.opts[0] if isinstance(parameter, click.Option) else parameter.metavar or str(parameter.name).upper()
-    )
+def _written_name(parameter: click.Parameter) -> str:
+    """An option or an argument as the command line has it."""
+    is_option = isinstance(parameter, click.Option)
+    return parameter.opts[0] if is_option else parameter.metavar or str(parameter.name).upper()
 
 
 def _missing(error: click.MissingParameter) -> str:
-    """All missing options, and the settings file where they may stand."""
+    """All missing options, and the settings file if it may have them."""
     from dpem.cli.settings import KEYS, NAME
 
     context = error.ctx or click.get_current_context()
-    values = {**(context.default_map or {}), **context.params}  # options of the command line are processed first
+    values = {**(context.default_map or {}), **context.params}  # settings, then the options that were read so far
     missing = [p for p in context.command.params if p.required and values.get(str(p.name)) is None]
-    names = list(map(_option_name, missing))
-    settable = context.command_path.split()[1:2] in (["fit"], ["plan"])
-    where = f", here or in {NAME}" if settable and all(p.name in KEYS.values() for p in missing) else ""
-    what = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0] if names else "an argument"
-    return f"{what} must be given{where}"
+    *others, last = map(_written_name, missing)
+    names = f"{', '.join(others)} and {last}" if others else last
+    has_settings = context.command_path.split()[1:2] in (["fit"], ["plan"])
+    where = f", here or in {NAME}" if has_settings and all(p.name in KEYS.values() for p in missing) else ""
+    return f"{names} must be given{where}"
 
 
 def _unknown_option(error: click.NoSuchOption, command: str) -> str:
-    if error.option_name in [name for own in cli.params for name in own.opts]:
-        return f"{error.option_name} stands before the command, as in dpem {error.option_name} … {command[5:]}."
-    similar = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1)
+    name = error.option_name
+    if any(name in parameter.opts for parameter in cli.params):
+        return f"{name} stands before the command, as in dpem {name} … {command[5:]}."
     if command == "dpem":
-        return f"There is no option {error.option_name!r} here; options follow the command's name (dpem --help)."
+        return f"There is no option {name!r} here; options follow the command's name (dpem --help)."
+    similar = difflib.get_close_matches(name, error.possibilities or (), n=1)
     hint = f"; did you mean {similar[0]}?" if similar else ""
-    return f"There is no option {error.option_name!r}{hint} ({command} --help shows all)."
+    return f"There is no option {name!r}{hint} ({command} --help shows all)."
 
 
 def _failure(error: Exception) -> tuple[Exit, str]:
+    """The exit status and the message of an error that no command has handled."""
     from dpem.privacy.budget import BudgetExceeded
     from dpem.privacy.ledger_store import LedgerError
 

@@ -32,20 +32,19 @@ class ModelCommand(click.Command):
         self._sections = sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, options in self._sections.items():
-            rows = [one.get_help_record(ctx) for one in options if isinstance(one, click.Option)]
+        for heading, parameters in self._sections.items():
+            records = [one.get_help_record(ctx) for one in parameters if isinstance(one, click.Option)]
             with formatter.section(heading):
-                formatter.write_dl([row for row in rows if row is not None])
+                formatter.write_dl([record for record in records if record is not None])
 
 
 class Models(Group):
     """A command with a subcommand for each model.
 
-    ``build`` gives, from the name and the class of a model, the parameters of its command and its help; ``run`` is what
-    the command does.
+    ``build`` returns the parameters and the help of a model's command; ``run`` executes it.
     """
 
-    what = "model"
+    noun = "model"
 
     def __init__(
         self,
@@ -65,13 +64,13 @@ class Models(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in registry.modules():
             return None
-        kind = registry.estimator(cmd_name)
+        model_class = registry.estimator(cmd_name)
 
         @click.pass_obj
         def command(session: Session, /, **options: object) -> None:
-            self._run(session, cmd_name, kind, options)
+            self._run(session, cmd_name, model_class, options)
 
-        sections, text = self._build(cmd_name, kind)
+        sections, text = self._build(cmd_name, model_class)
         return ModelCommand(cmd_name, sections, callback=command, help=text, epilog=self.epilog)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -84,50 +83,51 @@ class Models(Group):
                     formatter.write_dl([(name, registry.described(name)) for name in names])
 
 
-def model_options(kind: type[PrivateFit]) -> list[click.Option]:
+def model_options(model_class: type[PrivateFit]) -> list[click.Option]:
     """The options for the estimator's arguments, by their types and the first sentences of their documentation."""
     from dpem.fitting.sequence import NOT_SETTINGS  # the commands declare these themselves
 
-    texts, hints = parameter_help(kind), _hints(kind)
+    descriptions, annotations = parameter_help(model_class), _annotations(model_class)
     options = []
-    for name, parameter in inspect.signature(kind).parameters.items():
-        option, default = f"--{name.lower().replace('_', '-')}", parameter.default
+    for name, parameter in inspect.signature(model_class).parameters.items():
+        option, default, text = name.lower().replace("_", "-"), parameter.default, descriptions.get(name)
         if isinstance(default, bool) and name not in NOT_SETTINGS:
-            options.append(click.Option([f"{option}/--no-{option[2:]}"], default=default, help=texts.get(name)))
+            options.append(click.Option([f"--{option}/--no-{option}"], default=default, help=text))
         elif name not in NOT_SETTINGS:
             shown = {"default": default, "show_default": True} if default not in (None, parameter.empty) else {}
-            options.append(click.Option([option], type=_type(hints.get(name, Any)), help=texts.get(name), **shown))
+            options.append(click.Option([f"--{option}"], type=_type(annotations.get(name)), help=text, **shown))
     return options
 
 
-def _type(hint: object) -> click.ParamType:
+def _type(annotation: object) -> click.ParamType:
     """The type of the option for an argument with this annotation."""
-    if typing.get_origin(hint) is typing.Literal:
-        return click.Choice([str(word) for word in typing.get_args(hint)])
-    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-    kinds = set(typing.get_args(hint) if is_union else (hint,)) - {type(None)}
-    if kinds == {int}:
+    if typing.get_origin(annotation) is typing.Literal:
+        return click.Choice([str(word) for word in typing.get_args(annotation)])
+    is_union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+    alternatives = set(typing.get_args(annotation) if is_union else (annotation,)) - {type(None)}
+    if alternatives == {int}:
         return Count()
-    if kinds and kinds <= {int, float}:
+    if alternatives <= {int, float}:
         return Number()
-    return click.STRING if kinds == {str} else Value()
+    return click.STRING if alternatives == {str} else Value()
 
 
-def _hints(kind: type[PrivateFit]) -> dict[str, object]:
+def _annotations(model_class: type[PrivateFit]) -> dict[str, object]:
     """The types of the constructor's arguments, by name, as far as they can be resolved."""
-    hints: dict[str, object] = {}
-    for name, annotation in kind.__init__.__annotations__.items():
+    constructor = model_class.__init__
+    types_by_name: dict[str, object] = {}
+    for name, annotation in constructor.__annotations__.items():
         single = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            hints |= typing.get_type_hints(single, inspect.unwrap(kind.__init__).__globals__)
+            types_by_name |= typing.get_type_hints(single, inspect.unwrap(constructor).__globals__)
         except (NameError, TypeError):  # a name that only type checkers import
             continue
-    return hints
+    return types_by_name
 
 
-def parameter_help(kind: type[PrivateFit]) -> dict[str, str]:
+def parameter_help(model_class: type[PrivateFit]) -> dict[str, str]:
     """The first sentence on each parameter in the estimator's docstring."""
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = inspect.cleandoc(model_class.__doc__ or "")
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)
     sentences: dict[str, str] = {}
     parameter = re.compile(r"^([\w, ]+?) ?:.*\n((?:[ \t]+.*\n?|\n)*)", re.MULTILINE)
@@ -139,7 +139,7 @@ def parameter_help(kind: type[PrivateFit]) -> dict[str, str]:
     return sentences
 
 
-def constructor_arguments(kind: type[PrivateFit], options: Options) -> Options:
+def constructor_arguments(model_class: type[PrivateFit], options: Options) -> Options:
     """The options that are arguments of the constructor; an option that was not given leaves its default."""
-    defaults = {name: p.default for name, p in inspect.signature(kind).parameters.items() if name in options}
-    return {name: options[name] for name, default in defaults.items() if options[name] is not None or default is None}
+    names = inspect.signature(model_class).parameters
+    return {name: options[name] for name in names if options.get(name) is not None}

@@ -37,10 +37,9 @@ class Count(click.ParamType):
     name = "N"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        for kind in (int, float):
-            with suppress(ValueError, OverflowError):
-                if int(number := kind(str(value))) == number:
-                    return int(number)
+        number = _number(str(value))
+        if isinstance(number, int) or (isinstance(number, float) and number.is_integer()):
+            return int(number)
         self.fail(f"must be a whole number, got {value!r}.", param, ctx)
 
 
@@ -99,18 +98,20 @@ def _is_pair(value: object) -> bool:
 
 
 def _number(text: str) -> int | float | str:
+    """The text as a number if it is one."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
     return text
 
 
-def option(name: str, words: str, kind: Any = None, **more: Any) -> Option:
-    """An option ``--name`` with its help; a flag if ``kind`` is bool, a file if it is :data:`PATH`."""
+def option(name: str, description: str, kind: click.ParamType | type | None = None, **more: Any) -> Option:
+    """An option ``--name``; a flag if ``kind`` is bool, a file if it is :data:`PATH`."""
     if kind is bool:
-        return Option([name], is_flag=True, help=words, **more)
-    settings = {"metavar": "FILE"} if kind is PATH else {}
-    return Option([name], type=kind, help=words, show_default="default" in more, **{**settings, **more})
+        return Option([name], is_flag=True, help=description, **more)
+    if kind is PATH:
+        more = {"metavar": "FILE", **more}
+    return Option([name], type=kind, help=description, show_default="default" in more, **more)
 
 
 data = click.Argument(["data"], type=PATH)
@@ -119,9 +120,7 @@ delta = option(
     "--delta", "The additive term of the guarantee, well below one over the number of rows.", Number(), required=True
 )
 rows_per_person = option(
-    "--rows-per-person",
-    "The largest number of rows of one person; all of them are protected together.",
-    Count(),
+    *("--rows-per-person", "The largest number of rows of one person; all of them are protected together.", Count()),
     default=1,
     metavar="M",
 )
@@ -147,22 +146,20 @@ force = option("--force", "Replace existing files.", bool)
 target = option("--target", "The response.", metavar="COLUMN")
 dry_run = option("--dry-run", "Show the plan and the price; spend nothing, write nothing.", bool)
 
+encoding = Option(
+    ["--encoding"], metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."
+)
 #: The format of a text file.
 text = (
     Option(["--sep"], metavar="CHAR", help="The separator of a .csv; a comma if not given."),
     Option(["--decimal"], metavar="CHAR", default=".", help="The decimal mark of a .csv; a point if not given."),
     Option(["--thousands"], metavar="CHAR", help="The thousands separator of a .csv; none if not given."),
-    Option(["--encoding"], metavar="NAME", default="utf-8", help="The encoding of a .csv: utf-8, cp1252, latin-1, ..."),
-)
-person = option(
-    "--person",
-    "The column that identifies the person of each row, who is then protected.",
-    metavar="NAME",
+    encoding,
 )
 #: The columns of a table and its format.
 table = (
     option("--columns", "Columns to use; all (but the target) if not given.", Names()),
     option("--exclude", "Columns not to use, such as a name or a date.", Names()),
-    person,
+    option("--person", "The column that identifies the person of each row, who is then protected.", metavar="NAME"),
     *text,
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from dpem.cli import options as shared
@@ -24,15 +22,9 @@ from dpem.cli.options import PATH, option
 )
 @click.pass_obj
 def report(
-    session: Session,
-    model: str,
-    out: str,
-    scaler: str | None,
-    purpose: str | None,
-    url: str | None,
-    dataset: str | None,
-    force: bool,
-) -> None:
+    session: Session, model: str, out: str, scaler: str | None, purpose: str | None,
+    url: str | None, dataset: str | None, force: bool,
+) -> None:  # fmt: skip
     """Write one page about the model in MODEL.JSON: its guarantee, its estimates, its queries and their prices.
 
     The page works offline and can be printed. It shows only what the file contains, which has been released.
@@ -46,19 +38,16 @@ def report(
     from dpem._files import read_text
     from dpem._json import parse_json
     from dpem.cli import files
+    from dpem.cli.ledger import read
     from dpem.persistence import LARGEST_FILE
-    from dpem.privacy import Ledger
     from dpem.report import About, write_report
 
     files.check_outputs([out], [model, *([] if scaler is None else [scaler])], force)
     fitted, fitted_scaler = files.model(model), files.scaler(scaler)
-    about = About(dataset, parse_json(read_text(model, LARGEST_FILE))["created"][:10], purpose)
-    if url is not None and dataset is not None:
-        with refusals(Exit.USAGE):
-            ledger = Ledger(url)
-        about = replace(about, ledger=ledger.where, state=ledger.state(dataset))
+    day = parse_json(read_text(model, LARGEST_FILE))["created"][:10]
+    where, states = (None, [None]) if url is None or dataset is None else read(url, dataset)
     with refusals(Exit.DATA):
-        write_report(fitted, out, fitted_scaler, about)
+        write_report(fitted, out, fitted_scaler, About(dataset, day, purpose, where, states[0]))
     session.result({"report": out}, f"Wrote {out}.")
 
 
@@ -86,8 +75,8 @@ def planner(session: Session, html: str | None, force: bool) -> None:
     path = html or os.path.join(tempfile.mkdtemp(prefix="dpem-"), "planner.html")
     with refusals(Exit.OUTPUT):
         write_page(path)
-    opened = html is None and webbrowser.open("file://" + os.path.realpath(path))
-    session.result({"page": path, "opened": opened}, f"Opened {path}." if opened else f"Wrote {path}.")
+    is_open = html is None and webbrowser.open("file://" + os.path.realpath(path))
+    session.result({"page": path, "opened": is_open}, f"Opened {path}." if is_open else f"Wrote {path}.")
 
 
 @click.command(

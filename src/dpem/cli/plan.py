@@ -6,7 +6,8 @@ import csv
 import inspect
 import io
 import itertools
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,24 +30,21 @@ SIZES = (
 EPSILON = option("--epsilon", "The privacy loss of one person, such as 1.", Number())
 EFFECT = option("--effect", "The assumed strength of effects, in the measure that the plan names.", Number())
 SWEEP = option(
-    "--sweep",
-    "Print a line for each value, such as epsilon=0.1,0.3,1.",
-    str,
-    multiple=True,
-    metavar="NAME=V1,V2,...",
+    "--sweep", "Print a line for each value, such as epsilon=0.1,0.3,1.", str, multiple=True, metavar="NAME=V1,V2,..."
 )
+CSV = click.Option(["--csv", "as_csv"], is_flag=True, help="Print the lines of a sweep as CSV.")
 
 
-def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
-    arguments = inspect.signature(kind).parameters
-    target = [shared.target] if kind._needs_y else []
-    effect = [EFFECT] if "effect" in inspect.signature(kind.plan).parameters else []
-    table_csv = click.Option(["--csv", "as_csv"], is_flag=True, help="Print the lines of a sweep as CSV.")
+def build(name: str, model_class: type[PrivateFit]) -> tuple[Sections, str]:
+    """The options and the help of the command that plans a model."""
+    arguments = inspect.signature(model_class).parameters
+    target = [shared.target] if model_class._needs_y else []
+    effect = [EFFECT] if "effect" in inspect.signature(model_class.plan).parameters else []
     sections: Sections = {
         "Privacy": (EPSILON, shared.delta, shared.rows_per_person),
-        "Table": (*SIZES, *target, *(one for key, one in shared.declared.items() if key in arguments)),
-        "Model": (*model_options(kind), *effect),
-        "Output": (SWEEP, table_csv, shared.json),
+        "Table": (*SIZES, *target, *(option for key, option in shared.declared.items() if key in arguments)),
+        "Model": (*model_options(model_class), *effect),
+        "Output": (SWEEP, CSV, shared.json),
     }
     text = f"""Print the steps of a fit of {name}, their prices and the predicted error. Nothing is read or spent.
 
@@ -61,35 +59,35 @@ def build(name: str, kind: type[PrivateFit]) -> tuple[Sections, str]:
     return sections, inspect.cleandoc(text)
 
 
-def run(session: Session, name: str, kind: type[PrivateFit], options: Options) -> None:
-    sweeps = [_sweep(text, options) for text in options["sweep"]]
-    if options["epsilon"] is None and not any(name == "epsilon" for name, _ in sweeps):
+def run(session: Session, name: str, model_class: type[PrivateFit], options: Options) -> None:
+    """Print one plan, or a line for each plan of a sweep."""
+    sweeps = dict(_sweep(text, options) for text in options["sweep"])
+    if options["epsilon"] is None and "epsilon" not in sweeps:
         raise click.UsageError("--epsilon must be given, or --sweep epsilon=0.1,0.3,1.")
     if options["as_csv"] and not sweeps:
         raise click.UsageError("--csv needs --sweep: a single plan is not a table.")
-    if not sweeps:
-        with session.notice("choosing settings"):
-            fit_plan = _plan(kind, options)
-        session.result(fit_plan.to_dict(), wrap(fit_plan))
+    if sweeps:
+        _print_sweep(session, model_class, options, sweeps)
         return
-    _show_sweep(session, kind, options, sweeps)
+    with session.notice("choosing settings"):
+        fit_plan = _plan(model_class, options)
+    session.result(fit_plan.to_dict(), wrap(fit_plan))
 
 
-def _plan(kind: type[PrivateFit], options: Options) -> Plan:
+def _plan(model_class: type[PrivateFit], options: Options) -> Plan:
+    if options["epsilon"] == math.inf:
+        raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
+    arguments = constructor_arguments(model_class, options)
+    if options["d"] is not None and "bounds" in options:  # --d takes precedence over names in a settings file
+        arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_from_settings(name)}
+    if isinstance(arguments.get("levels"), str):
+        from dpem.cli import files
+
+        arguments["levels"] = files.levels(arguments["levels"])
+    effect = {"effect": options["effect"]} if "effect" in options else {}
     with refusals(Exit.USAGE):
-        if options["epsilon"] == float("inf"):
-            raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
-        arguments = constructor_arguments(kind, options)
-        if options["d"] is not None and "bounds" in arguments:  # --d takes precedence over names in a settings file
-            arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_from_settings(name)}
-        if isinstance(arguments.get("levels"), str):
-            from dpem.cli import files
-
-            arguments["levels"] = files.levels(arguments["levels"])
-        estimator = kind(**arguments)
-        more = {"effect": options["effect"]} if "effect" in options else {}
-        return estimator.plan(
-            options["n"], options["d"], columns=options["columns"], target=options.get("target"), **more
+        return model_class(**arguments).plan(
+            options["n"], options["d"], columns=options["columns"], target=options.get("target"), **effect
         )
 
 
@@ -101,37 +99,32 @@ def _sweep(text: str, options: Options) -> tuple[str, list[object]]:
     if name not in variable or not values:
         names = ", ".join(key.replace("_", "-") for key in variable)
         raise click.UsageError(f"--sweep must be NAME=V1,V2,... where NAME is one of {names}.")
-    kind: Any = Count() if name in ("n", "d", "rows_per_person") else Value()
-    sweep = click.Option(["--sweep"])
-    return name, [kind.convert(value.strip(), sweep, None) for value in values.split(",")]
+    kind: click.ParamType = Count() if name in ("n", "d", "rows_per_person") else Value()
+    return name, [kind.convert(value.strip(), SWEEP, None) for value in values.split(",")]
 
 
-def _show_sweep(
-    session: Session, kind: type[PrivateFit], options: Options, sweeps: list[tuple[str, list[object]]]
+def _print_sweep(
+    session: Session, model_class: type[PrivateFit], options: Options, sweeps: dict[str, list[object]]
 ) -> None:
     """Print a table with a line for each combination of values."""
     from tqdm import tqdm
 
-    names = [name for name, _ in sweeps]
-    combinations = list(itertools.product(*(values for _, values in sweeps)))
+    combinations = [dict(zip(sweeps, values, strict=True)) for values in itertools.product(*sweeps.values())]
     with tqdm(combinations, unit="plan", delay=2.0, leave=False, disable=True if session.json else None) as progress:
-        plans = [_plan(kind, {**options, **dict(zip(names, values, strict=True))}) for values in progress]
-    rows = []
-    for values, fit_plan in zip(combinations, plans, strict=True):
-        rows.append({**dict(zip(names, map(_text, values), strict=True)), **fit_plan.cells()})
+        plans = [_plan(model_class, {**options, **values}) for values in progress]
+    rows = [
+        {**{name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}, **cells}
+        for values, cells in zip(combinations, (fit_plan.cells() for fit_plan in plans), strict=True)
+    ]
     header = tuple(dict.fromkeys(key for row in rows for key in row))
     cells = [tuple(row.get(key, "") for key in header) for row in rows]
-    document = {"plans": [fit_plan.to_dict() for fit_plan in plans]}
     if options["as_csv"]:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([header, *cells])
-        session.result(document, text.getvalue().rstrip("\n"))
-        return
-    session.result(document, aligned(header, cells, left=()))
-
-
-def _text(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows([header, *cells])
+        text = buffer.getvalue().rstrip("\n")
+    else:
+        text = aligned(header, cells, left=())
+    session.result({"plans": [fit_plan.to_dict() for fit_plan in plans]}, text)
 
 
 @click.group(cls=Models, build=build, run=run, subcommand_metavar="MODEL [OPTIONS]...")

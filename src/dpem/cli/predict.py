@@ -9,9 +9,9 @@ import inspect
 import io
 import os
 import sys
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dpem.fitting.results import FittedModel
     from dpem.fitting.scaler import DPStandardScaler
-    from dpem.tables import Source
+    from dpem.tables import ChunkedSource, Source
 
 
 @click.command(
@@ -76,101 +76,23 @@ def predict(session: Session, /, **options: Any) -> None:
         raise Refused(Exit.DATA, f"{path!r} is a scaler, which predicts nothing: give a model.")
     if options["target"] is not None and not model._needs_y:
         raise click.UsageError("--target is for models with a response: leave it out.")
-    scaling = files.scaler(options["scaler"])
-    _check_scaler(model, scaling, path)
+    scaler = files.scaler(options["scaler"])
+    _check_scaler(model, scaler, path)
     options["columns"] = files.columns_of(model)
-    source = files.table(session, options, scaler=scaling, levels=model._table_levels())
+    source = files.table(session, options, scaler=scaler, levels=model._table_levels())
     if source.n_features != model.n_features_in_:
         message = f"the rows have {source.n_features} columns, but {path!r} was fitted to {model.n_features_in_}."
         raise Refused(Exit.DATA, message)
     with refusals(Exit.DATA):
         kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
     session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
-    with refusals(Exit.DATA), progress(disable=True if session.json else None), _output(out) as sink:
+    tables = _tables(model, source, kept, with_response=options["target"] is not None)
+    with progress(disable=True if session.json else None), _output(out) as sink:
         expect(source.n_rows)
-        with_response = options["target"] is not None
-        count, columns = _write_predictions(model, source, with_response, kept, sink, writers[suffix])
+        count, columns = _write(tables, sink, writers[suffix])
     if out is not None:
         document = {"out": out, "rows": count, "columns": columns}
         session.result(document, f"Wrote {count:,} rows to {out}: {', '.join(columns)}.")
-
-
-def _writers() -> dict[str, Callable[[BinaryIO, pa.Schema], Any]]:
-    """Writers of tables, by the ending of a file's name."""
-    from pyarrow import csv, ipc, parquet
-
-    def csv_writer(sink: BinaryIO, schema: pa.Schema) -> Any:
-        """A CSV writer whose header is not quoted, unlike Arrow's."""
-        header = io.StringIO()
-        text.writer(header, lineterminator="\n").writerow(schema.names)
-        sink.write(header.getvalue().encode())
-        return csv.CSVWriter(sink, schema, write_options=csv.WriteOptions(include_header=False))
-
-    return {".csv": csv_writer, ".parquet": parquet.ParquetWriter, ".arrow": ipc.new_file}
-
-
-def _write_predictions(
-    model: FittedModel,
-    source: Any,
-    with_response: bool,
-    kept: pa.Table,
-    sink: BinaryIO,
-    writer: Callable[..., Any],
-) -> tuple[int, list[str]]:
-    """Write the predictions of all rows; return the number of rows and the columns' names."""
-    import pyarrow as pa
-
-    from dpem.tables import ArraySource
-    from dpem.tables.progress import advance
-
-    count, file, names = 0, None, []
-    try:
-        for chunk in source.chunks():
-            rows = ArraySource(chunk.X)
-            rows.text_levels = getattr(source, "text_levels", {})
-            predicted = _predictions(model, rows, chunk.y if with_response else None)
-            null = len(predicted) + kept.num_columns > 1  # a single column has nan instead: readers skip empty lines
-            predictions = pa.table({name: pa.array(values, from_pandas=null) for name, values in predicted.items()})
-            columns = {name: kept[name].slice(count, len(predictions)) for name in kept.column_names}
-            columns |= {name: predictions[name] for name in predictions.column_names}
-            table = pa.table(columns)
-            if file is None:
-                file, names = writer(sink, table.schema), table.column_names
-            file.write_table(table)
-            count += len(table)
-            advance(len(table))
-    finally:
-        if file is not None:
-            file.close()
-    return count, names
-
-
-def _predictions(estimator: FittedModel, rows: Source, y: object = None) -> dict[str, NDArray]:
-    """The predictions of a fitted model, by column name.
-
-    A model with a response has the column ``prediction``, one without the column ``component``. The probability of each
-    component, in the columns ``probability_0``, ``probability_1``, …, follows where the model has components and, if
-    they depend on the response, ``y`` is given.
-    """
-    import numpy as np
-
-    predicted = np.asarray(estimator.predict(rows))
-    if estimator._needs_y:
-        classes = predicted.dtype.kind in "OU"  # of a logistic regression, where they are texts
-        columns: dict[str, NDArray] = {"prediction": predicted.astype(str) if classes else predicted.astype(float)}
-    else:
-        columns = {"component": predicted.astype(np.int64)}
-    if not hasattr(estimator, "predict_proba"):
-        return columns
-    needs_response = estimator._needs_y and "y" in inspect.signature(estimator.predict_proba).parameters
-    if needs_response and y is None:
-        return columns
-    probabilities = estimator.predict_proba(rows, y) if needs_response else estimator.predict_proba(rows)
-    for k, probability in enumerate(np.asarray(probabilities, dtype=float).T):
-        columns[f"probability_{k}"] = probability
-    if estimator._needs_y and not needs_response:  # a class whose probability is unknown is missing
-        columns["prediction"] = np.ma.masked_array(columns["prediction"], np.isnan(probability))
-    return columns
 
 
 def _check_scaler(model: FittedModel, scaler: DPStandardScaler | None, path: str) -> None:
@@ -189,24 +111,89 @@ def _check_scaler(model: FittedModel, scaler: DPStandardScaler | None, path: str
     raise Refused(Exit.DATA, f"{path!r} {reason}.")
 
 
+def _tables(model: FittedModel, source: ChunkedSource, kept: pa.Table, *, with_response: bool) -> Iterator[pa.Table]:
+    """The predictions of each chunk, beside the columns that are kept."""
+    import pyarrow as pa
+
+    from dpem.tables import ArraySource
+
+    start = 0
+    with refusals(Exit.DATA):
+        for chunk in source.chunks():
+            rows = ArraySource(chunk.X)
+            rows.text_levels = source.text_levels
+            predicted = _predictions(model, rows, chunk.y if with_response else None)
+            null = len(predicted) + kept.num_columns > 1  # a single column has nan instead: readers skip empty lines
+            columns = {name: kept[name].slice(start, len(chunk.X)) for name in kept.column_names}
+            columns |= {name: pa.array(values, from_pandas=null) for name, values in predicted.items()}
+            yield pa.table(columns)
+            start += len(chunk.X)
+
+
+def _predictions(model: FittedModel, rows: Source, y: object = None) -> dict[str, NDArray]:
+    """The predictions of a fitted model, by column name.
+
+    A model with a response has the column ``prediction``, one without the column ``component``. The probability of each
+    component, in the columns ``probability_0``, ``probability_1``, …, follows where the model has components and, if
+    they depend on the response, ``y`` is given.
+    """
+    import numpy as np
+
+    predicted = np.asarray(model.predict(rows))
+    if model._needs_y:
+        is_text = predicted.dtype.kind in "OU"  # classes of a logistic regression
+        columns: dict[str, NDArray] = {"prediction": predicted.astype(str if is_text else float)}
+    else:
+        columns = {"component": predicted.astype(np.int64)}
+    if not hasattr(model, "predict_proba"):
+        return columns
+    needs_response = model._needs_y and "y" in inspect.signature(model.predict_proba).parameters
+    if needs_response and y is None:
+        return columns
+    probabilities = np.asarray(model.predict_proba(rows, *([y] if needs_response else [])), dtype=float)
+    columns |= {f"probability_{k}": probability for k, probability in enumerate(probabilities.T)}
+    if model._needs_y and not needs_response:  # a class whose probability is unknown is missing
+        columns["prediction"] = np.ma.masked_array(columns["prediction"], np.isnan(probabilities[:, -1]))
+    return columns
+
+
+def _writers() -> dict[str, Callable[[BinaryIO, pa.Schema], Any]]:
+    """Arrow's writers of tables, by the ending of a file's name."""
+    from pyarrow import csv, ipc, parquet
+
+    def csv_writer(sink: BinaryIO, schema: pa.Schema) -> csv.CSVWriter:
+        """A CSV writer whose header is not quoted, unlike Arrow's."""
+        header = io.StringIO()
+        text.writer(header, lineterminator="\n").writerow(schema.names)
+        sink.write(header.getvalue().encode())
+        return csv.CSVWriter(sink, schema, write_options=csv.WriteOptions(include_header=False))
+
+    return {".csv": csv_writer, ".parquet": parquet.ParquetWriter, ".arrow": ipc.new_file}
+
+
 @contextmanager
 def _output(out: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a temporary file that replaces ``out`` at the end."""
-    if out is None:
-        yield sys.stdout.buffer
-        return
-    target = os.path.realpath(out)
-    draft = os.path.join(os.path.dirname(target), f".{uuid.uuid4().hex}.tmp")
-    try:
-        with open(draft, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except OSError as error:
-        if error.errno is None or error.filename not in (None, draft, target):  # an error of reading DATA
-            raise
-        raise Refused(Exit.OUTPUT, f"{out!r} cannot be written: {(error.strerror or 'it failed').lower()}.") from None
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(draft)
+    """Standard output, or a file that replaces ``out`` at the end."""
+    from dpem._files import replaced
+
+    with refusals(Exit.OUTPUT):
+        if out is None:
+            yield sys.stdout.buffer
+        else:
+            with replaced(out) as file:
+                yield file
+
+
+def _write(
+    tables: Iterator[pa.Table], sink: BinaryIO, writer: Callable[[BinaryIO, pa.Schema], Any]
+) -> tuple[int, list[str]]:
+    """Write the tables below one another; return the number of rows and the names of the columns."""
+    from dpem.tables.progress import advance
+
+    first, count = next(tables), 0
+    with writer(sink, first.schema) as file:
+        for table in chain([first], tables):
+            file.write_table(table)
+            count += len(table)
+            advance(len(table))
+    return count, first.column_names

@@ -52,30 +52,26 @@ def scale(session: Session, /, **options: object) -> None:
     mean, spread, only_noise = scaler.mean_, scaler.scale_, scaler.only_noise_
     rows = []
     for j, name in enumerate(names):
-        error = f"{spread[j]:.4g} ± {scaler.scale_error_[j]:.2g}"
-        shown = f"at most {spread[j]:.4g} (noise)" if only_noise[j] else error
+        shown = (
+            f"at most {spread[j]:.4g} (noise)" if only_noise[j] else f"{spread[j]:.4g} ± {scaler.scale_error_[j]:.2g}"
+        )
         rows.append((name, f"{mean[j]:.4g} ± {scaler.mean_error_[j]:.2g}", shown))
-    lines = first_lines(("column", "centre", "spread"), rows, out)
-    lines += [
-        "",
-        wrap(scaler.guarantee_),
-        "",
-        f"Wrote {out}: for dpem fit and dpem predict --scaler {out}.",
-    ]
+    lines = [*first_lines(("column", "centre", "spread"), rows, out), "", wrap(scaler.guarantee_), ""]
+    lines += [f"Wrote {out}: for dpem fit and dpem predict --scaler {out}.", *spent_and_left(charged.state)]
     details = {
         "fitted": {name: [float(mean[j]), float(spread[j])] for j, name in enumerate(names)},
         "only_noise": [name for name, noise in zip(names, only_noise, strict=True) if noise],
     }
-    session.result(charged.result(scaler, out, **details), "\n".join([*lines, *spent_and_left(charged.state)]))
+    session.result(charged.result(scaler, out, **details), "\n".join(lines))
 
 
 def _bounds(options: Options, names: list[str]) -> object:
     """Two numbers for all columns, or two vectors, from a file or from the settings."""
     from dpem.tables.bounds import column_bounds
 
-    value = options["bounds"]
-    if isinstance(value, tuple):
-        return value
+    bounds = options["bounds"]
+    if isinstance(bounds, tuple):
+        return bounds
     with refusals(Exit.DATA):
-        pairs = column_bounds(value, names, {})
+        pairs = column_bounds(bounds, names, {})
     return [pairs[name][0] for name in names], [pairs[name][1] for name in names]

@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -37,8 +37,7 @@ LEDGER_COMMANDS = ("open", "show", "history", "explain", "verify", "policy", "ex
 
 def is_from_settings(name: str) -> bool:
     """Whether an option's value comes from a settings file and not from the command line."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT_MAP
 
 
 def defaults(path: str | None, command: str) -> Options:
@@ -54,32 +53,33 @@ def defaults(path: str | None, command: str) -> Options:
 
 
 def _read(file: Path) -> Options:
+    name = repr(str(file))
     try:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Refused(Exit.USAGE, f"{str(file)!r} cannot be read: there is no such file.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        line = f" ({error})" if isinstance(error, tomllib.TOMLDecodeError) else ""
-        raise Refused(Exit.USAGE, f"{str(file)!r} cannot be read as settings{line}.") from None
+        raise Refused(Exit.USAGE, f"{name} cannot be read: there is no such file.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Refused(Exit.USAGE, f"{name} cannot be read as settings ({error}).") from None
+    except (OSError, UnicodeDecodeError):
+        raise Refused(Exit.USAGE, f"{name} cannot be read as settings.") from None
     unknown = [key for key in settings if key not in KEYS]
     if unknown:
-        raise Refused(Exit.USAGE, f"{str(file)!r} has the unknown key {unknown[0]!r}; keys are {', '.join(KEYS)}.")
+        raise Refused(Exit.USAGE, f"{name} has the unknown key {unknown[0]!r}; keys are {', '.join(KEYS)}.")
     for key, kinds in (("bounds", (dict, str, list)), ("levels", (dict, str))):
         if key in settings and not isinstance(settings[key], kinds):
-            raise Refused(Exit.USAGE, f"{key} in {str(file)!r} must be a table with an entry for each column.")
+            raise Refused(Exit.USAGE, f"{key} in {name} must be a table with an entry for each column.")
     return {key: value for key, value in settings.items() if value != {}}
 
 
-def columns_in_settings(session: Session, kind: type[PrivateFit], options: Options) -> list[str] | None:
+def columns_in_settings(session: Session, model_class: type[PrivateFit], options: Options) -> list[str] | None:
     """The columns with bounds or levels in the settings file, in the table's order, without the response and excluded
     columns; None if an option names the columns, or bounds or levels do not come from the settings.
 
     The unused columns are printed: identifiers, dates and remarks, whose bounds and levels stay commented out, need no
     further option. The choice depends on public facts alone: names in the settings and in the table's header.
     """
-    parameters = inspect.signature(kind).parameters
-    arguments = [name for name in ("bounds", "levels") if name in parameters and options.get(name) is not None]
-    tables = {name: options[name] for name in arguments}
+    arguments = inspect.signature(model_class).parameters
+    tables = {name: options[name] for name in ("bounds", "levels") if name in arguments and options.get(name)}
     if options["columns"] is not None or not tables:
         return None
     if not all(is_from_settings(name) and isinstance(table, dict) for name, table in tables.items()):
@@ -88,12 +88,11 @@ def columns_in_settings(session: Session, kind: type[PrivateFit], options: Optio
     from dpem.tables.files import columns_of
 
     with refusals(Exit.DATA):
-        header = columns_of(Path(options["data"]), options["sep"], options.get("encoding") or "utf-8")
-    target = options.get("target") if kind._needs_y else None
-    excluded = [*(options["exclude"] or []), *([] if options.get("person") is None else [options["person"]])]
+        header = columns_of(Path(options["data"]), options["sep"], options["encoding"])
+    target, weight = options.get("target") if model_class._needs_y else None, options.get("weights")
+    excluded = [*(options["exclude"] or []), *([] if options["person"] is None else [options["person"]])]
     declared = [name for table in tables.values() for name in header if declared_entry(table, name) is not None]
     _refuse_unknown({**tables, "exclude": dict.fromkeys(excluded)}, header, options["data"])
-    weight = options.get("weights")
     used = [name for name in header if name == weight or (name in declared and name not in (*excluded, target))]
     unused = [name for name in header if name not in (*declared, *excluded, target, weight)]
     if used and unused:
@@ -102,14 +101,14 @@ def columns_in_settings(session: Session, kind: type[PrivateFit], options: Optio
 
 
 def levels_in_settings(options: Options, estimator: PrivateFit) -> Options:
-    """The argument ``levels`` of the used columns and of a categorical response; a settings file may declare more."""
+    """The argument ``levels`` for the used columns and a categorical response; a settings file may declare more."""
     if options["columns"] is None or not isinstance(options.get("levels"), dict) or not is_from_settings("levels"):
         return {}
     used = [*options["columns"], options.get("target") if hasattr(estimator, "classes") else None]
     return {"levels": {name: values for name, values in estimator.levels.items() if name in used} or None}
 
 
-def _refuse_unknown(tables: Mapping[str, Mapping[str, Any]], header: Sequence[str], data: str) -> None:
+def _refuse_unknown(tables: Mapping[str, Mapping[str, object]], header: Sequence[str], data: str) -> None:
     """Refuse names that the table does not have.
 
     The first line of a file may be a record. A message suggests a name from it only if the line contains another

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from dpem.cli.common import BUDGET_AFTER_FAILURE, Exit, Refused, Session, refusals
+from dpem.fitting.plan import Plan
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, together
@@ -47,7 +48,7 @@ class SessionLedger(Ledger):
 
 @dataclass(frozen=True)
 class Quote:
-    """The largest ε that one more fit may use at the total's δ, before this fit and after it."""
+    """A dataset's total, and the largest ε that one more fit may use at the total's δ, before this fit and after it."""
 
     ledger: str
     dataset: str
@@ -57,28 +58,29 @@ class Quote:
     left_after: float
 
 
-def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: str = "") -> SessionLedger | None:
+def ledger_of(url: str | None, dataset: str | None, session: Session, purpose: str) -> SessionLedger | None:
     """The ledger to charge, after a check that it can be read and the dataset is open; None without a URL."""
     if not url:
         if dataset is not None:
             raise click.UsageError("--dataset needs a ledger: give --ledger or set DPEM_LEDGER.")
         return None
     if dataset is None:
-        raise click.UsageError("A ledger needs --dataset: the name under which dpem ledger open opened these rows.")
+        raise click.UsageError("A ledger needs --dataset: the name that dpem ledger open gave these rows.")
     with refusals(Exit.USAGE):
         ledger = SessionLedger(url, dataset, session, purpose)
         ledger.state()
     return ledger
 
 
-def quote_of(ledger: SessionLedger, charge: Charge, model: str, n: int, *, record_refusal: bool) -> Quote:
-    """The quote of a charge; raises BudgetExceeded if the charge or the dataset's policy refuses a fit of ``model`` to
-    ``n`` rows, which the ledger records if ``record_refusal``.
+def quote_of(ledger: SessionLedger, plan: Plan, *, record_refusal: bool) -> Quote:
+    """The quote of a planned fit; a BudgetExceeded if the total or the dataset's policy does not allow it, which the
+    ledger records if ``record_refusal``.
     """
+    charge = Charge(plan.epsilon, plan.delta, plan.price, rows_per_person=plan.rows_per_person)
     state = ledger.state()
     total, charges = state.total, state.charges
     try:
-        state.policy.admit(state.name, epsilon=charge.epsilon, model=model, n=n, who=ledger.user())
+        state.policy.admit(state.name, epsilon=plan.epsilon, model=plan.model, n=plan.n, who=ledger.user())
         total.admit(charges, charge, f"dataset {state.name!r}")
     except BudgetExceeded as refusal:
         if record_refusal:
@@ -88,19 +90,23 @@ def quote_of(ledger: SessionLedger, charge: Charge, model: str, n: int, *, recor
     return Quote(ledger.where, state.name, total.epsilon, total.delta, left_before, left_after)
 
 
-def announce(session: Session, epsilon: float, delta: float, quote: Quote | None) -> None:
+def price_of(plan: Plan) -> str:
+    return f"epsilon = {plan.epsilon:g}, delta = {plan.delta:g}"
+
+
+def announce(session: Session, plan: Plan, quote: Quote | None) -> None:
     """Print what is about to be spent, from which total, and what will be left."""
-    spends = f"epsilon = {epsilon:g}, delta = {delta:g}"
+    spends = f"this fit spends {price_of(plan)}"
     if quote is None:
-        session.warn(f"no --ledger: this fit spends {spends}, which is recorded nowhere (see dpem ledger --help)")
+        session.warn(f"no --ledger: {spends}, which is recorded nowhere (see dpem ledger --help)")
         return
     left = f"{_left(quote.left_before, quote)} before it and {rounded_down(quote.left_after)} after it"
-    session.say(f"this fit spends {spends} of {quote.dataset} in {quote.ledger}; {left}")
+    session.say(f"{spends} of {quote.dataset} in {quote.ledger}; {left}")
 
 
-def dry_run_price(epsilon: float, delta: float, quote: Quote | None) -> str:
+def dry_run_price(plan: Plan, quote: Quote | None) -> str:
     """The price of a fit, as a dry run prints it."""
-    spends = f"A fit would spend epsilon = {epsilon:g}, delta = {delta:g}"
+    spends = f"A fit would spend {price_of(plan)}"
     if quote is None:
         return f"{spends}; no ledger is named. Nothing was spent."
     left = f"{_left(quote.left_before, quote)} now, and {rounded_down(quote.left_after)} would be left"
@@ -114,16 +120,12 @@ def _left(left: float, total: Quote | Total) -> str:
 
 @contextmanager
 def fit_context(session: Session) -> Iterator[None]:
-    """The context of a fit: its progress, and errors that state whether anything was spent."""
+    """Show the progress of a fit, and let a refusal state whether anything was spent."""
     try:
         with refusals(Exit.DATA), progress(disable=True if session.json else None), session.notice("fitting"):
             yield
     except Refused as error:
         raise Refused(error.code, f"{error} {BUDGET_AFTER_FAILURE[session.charged]}") from None
-    except RuntimeError as error:
-        if type(error) is not RuntimeError:
-            raise
-        raise Refused(Exit.FAILED, str(error)) from None  # a failed cluster, described by dpem.tables.dask
 
 
 def state(session: Session, ledger: SessionLedger | None) -> DatasetState | None:
