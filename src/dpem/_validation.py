@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TypeGuard
+from typing import NoReturn, TypeGuard
 
 #: The range of numbers in the units of the data: their squares and products are then ordinary floats, in float32 too.
 SMALLEST, LARGEST = 1e-12, 1e12
@@ -53,6 +53,14 @@ class ArgumentError(ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), self._parts
+
+
+def raise_alone(error: Exception) -> NoReturn:
+    """Raise an error without the one that is being handled, whose message may quote an entry of a table."""
+    try:
+        raise error
+    finally:
+        error.__context__ = None
 
 
 def describe(value: object) -> str:

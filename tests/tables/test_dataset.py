@@ -254,7 +254,7 @@ def test_damage_that_shows_while_reading(tmp_path):
     with pytest.raises(OSError, match=r"t\.parquet cannot be read") as refusal:
         rows(DatasetSource(path))
     assert "123" not in str(refusal.value)
-    assert refusal.value.__suppress_context__
+    assert refusal.value.__context__ is None
 
 
 def test_folders_that_are_no_table(tmp_path):

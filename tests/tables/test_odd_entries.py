@@ -172,11 +172,21 @@ def test_what_is_refused_is_a_matter_of_shape_and_type():
         (np.array([[b"1", b"a longer one"]]), r"X must hold numbers, got bytes\.$"),
         (np.array([["2020-01-01"]], dtype="datetime64[D]"), r"X must hold numbers, got dates\.$"),
         ({"a": [1.0], "b": [2.0]}, r"^X must hold rows, as an array, a DataFrame or a CSR matrix does; got a dict\.$"),
+        (np.array([[7123.25j]]), r"^Complex data not supported: X and y must be real\.$"),
+        (np.array(7123.25), r"^X must be a table of rows and columns: Reshape"),
         (iter(ROWS), r"^X must hold rows, .*; got a list_iterator\.$"),
         (None, r"^X must hold rows, .*; got None\.$"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=words) as refusal:
             source_of(clone(MODEL), rows, needs_y=False)
+        assert refusal.value.__context__ is None  # scikit-learn's message quotes entries
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_a_date_in_a_list_of_rows_is_no_number(unit):
+    rows = [np.array(["2020-01-01", "2020-01-02"], dtype=f"datetime64[{unit}]")] * 2
+    source = source_of(clone(MODEL), rows, needs_y=False)
+    assert np.isnan(next(source.chunks()).X).all()
 
 
 @pytest.mark.parametrize("kind", ["string", "string[pyarrow]", "category", "object"])

@@ -136,6 +136,54 @@ def test_what_is_one_person():
     assert not (hash_people(np.array([7]), b"2" * 16) == found[0]).any()
 
 
+LONG = 1234567890123456789
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([LONG, None]),
+        pa.array([LONG, None], pa.uint64()),
+        pa.array([LONG, None]).cast(pa.decimal128(20, 1)),
+        pa.array([f"{LONG}.0", "NA"]),
+        np.array([LONG, np.nan], dtype=object),
+        np.array([LONG, 7]),
+    ],
+    ids=lambda column: str(getattr(column, "type", column.dtype if isinstance(column, np.ndarray) else "")),
+)
+def test_a_long_number_is_the_same_person_in_every_column(column):
+    """With a missing value or without: the blocks of one table differ in that."""
+    secret = b"4" * 16
+    expected = hash_people(pa.array([str(LONG), None]), secret)
+    np.testing.assert_array_equal(hash_people(column, secret)[0], expected[0])
+    if not isinstance(column, np.ndarray) or column.dtype == object:
+        np.testing.assert_array_equal(hash_people(column, secret)[1], expected[1])
+
+
+def test_rows_of_a_long_number_are_counted_over_all_row_groups(tmp_path):
+    people = [LONG, LONG, LONG, None, LONG, None]
+    table = pa.table({"id": people, "age": [1.0, 2, 3, 4, 5, 6], "dose": [0.5] * 6})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=3)
+    source = read_table(tmp_path / "t.parquet", person="id")
+    assert rows_of(source, "id", 1)[:, 0].tolist() == [1.0, 4.0]
+
+
+def test_blocks_may_have_categories_of_their_own():
+    names = [[f"{block}{i}" for i in range(100)] for block in "ab"]
+    blocks = [pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), part) for part in names]
+    found = hash_people(pa.chunked_array(blocks), b"5" * 16)
+    np.testing.assert_array_equal(found, hash_people(pa.array(names[0] + names[1]), b"5" * 16))
+
+
+def test_a_time_of_an_unknown_zone_identifies_a_person():
+    times = pa.array([1, 2, 1], pa.timestamp("s", "No/Where"))
+    found = hash_people(times, b"6" * 16)
+    assert (found[0] == found[2]).all()
+    assert (found[0] != found[1]).any()
+    with pytest.raises(ValueError, match="person must be a column of numbers or texts; 'id' is dates or times"):
+        rows_of(pa.table({"id": pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "age": [1.0]}), "id")
+
+
 def test_counts_of_many_persons():
     rng = np.random.default_rng(0)
     people = rng.integers(0, 30_000, 100_000)

@@ -93,7 +93,7 @@ def select(
                 "person", f"must be a column of the table, which has no {person!r}{_hint(person, schema.names)}"
             )
         kind = schema.field(person).type
-        if not (is_readable(kind, True) or pa.types.is_temporal(kind)):
+        if not (is_readable(kind, True) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))):
             raise ArgumentError("person", f"must be a column of numbers or texts; {person!r} is {_type_name(kind)}.")
         if person == target or person in (columns or ()):
             raise ArgumentError(

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from dpem._validation import Argument, ArgumentError
+from dpem._validation import Argument, ArgumentError, raise_alone
 from dpem.tables.base import KEPT
 from dpem.tables.bounds import suggestion
 from dpem.tables.columns import Selection, select
@@ -245,7 +245,7 @@ def header(path: Path, layout: TextFormat) -> list[str]:
     except (*_UNREADABLE, pa.ArrowException, ValueError) as error:
         if isinstance(error, ValueError) and "must hold one file" in str(error):
             raise
-        raise OSError(_plain_message("", path, [])) from None
+        raise_alone(OSError(_plain_message("", path, [])))
     if not names:
         raise ValueError(
             f"{path} must begin with a line of column names, but it is empty or begins with an empty line."

@@ -22,6 +22,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from dpem._threads import thread_limit
+from dpem._validation import raise_alone
 from dpem.query import FloatArray, Query
 from dpem.tables.array import ArraySource
 from dpem.tables.base import Partial, standardised
@@ -56,8 +57,7 @@ def hide_message(task: Callable[..., Any]) -> Callable[..., Any]:
         except BadBlock:
             raise
         except Exception as error:
-            failure = BlockFailed(type(error).__name__)
-        raise failure  # here, where no other exception is being handled and would come along
+            raise_alone(BlockFailed(type(error).__name__))
 
     return run
 
@@ -198,14 +198,15 @@ def compute(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[A
     try:
         return tuple(how(*collections))
     except BadBlock as error:
-        failure: Exception = ValueError(str(error))
+        raise_alone(ValueError(str(error)))
     except Exception as error:
         kinds = {kind.__name__ for kind in type(error).__mro__}
+        kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
+        message = f"a block of X or y could not be computed ({kind}); {_CHARGED}"
         if kinds & {"CancelledError", "CommClosedError", "ClosedClientError"}:
-            failure = RuntimeError(LOST)
-        elif "KilledWorker" in kinds or isinstance(error, NoWorkers):
-            failure = RuntimeError(ALONE if isinstance(error, NoWorkers) else DIED)
-        else:
-            kind = str(error) if isinstance(error, BlockFailed) else type(error).__name__
-            failure = RuntimeError(f"a block of X or y could not be computed ({kind}); {_CHARGED}")
-    raise failure  # here, where no other exception is being handled and would come along
+            message = LOST
+        elif "KilledWorker" in kinds:
+            message = DIED
+        elif isinstance(error, NoWorkers):
+            message = ALONE
+        raise_alone(RuntimeError(message))

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from dpem._validation import raise_alone
 from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, Stride
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
@@ -221,20 +222,20 @@ def hide_arrow_message(name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise FileNotFoundError(f"{name} cannot be read: there is no such file.") from None
+        raise_alone(FileNotFoundError(f"{name} cannot be read: there is no such file."))
     except PermissionError:
-        raise PermissionError(f"{name} cannot be read: permission is denied.") from None
+        raise_alone(PermissionError(f"{name} cannot be read: permission is denied."))
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise OSError(f"{name} cannot be read: it is damaged, cut short or not what its name says.") from None
+        raise_alone(OSError(f"{name} cannot be read: it is damaged, cut short or not what its name says."))
 
 
 def without_values(path: str) -> str:
     """A file's name for a message: a hive partition's value is an entry of the rows in it.
 
-    >>> without_values("visits/age=93/part-0.parquet")
-    'visits/age=…/part-0.parquet'
+    >>> without_values("visits/age=93/part-0.parquet"), without_values("age=93/part-0.parquet")
+    ('visits/age=…/part-0.parquet', 'age=…/part-0.parquet')
     """
-    return re.sub(r"(?<=/)([^/=]+)=[^/]*(?=/)", r"\1=…", path)
+    return re.sub(r"(^|(?<=/))([^/=]+)=[^/]*(?=/)", r"\2=…", path)
 
 
 def _dataset(path: Path) -> ds.Dataset:

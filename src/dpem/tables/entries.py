@@ -243,11 +243,13 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def decode(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece; of categories, the entries; of views, which few functions know, texts."""
+    """A column as one array of plain entries: categories are decoded, and so are views, which few functions accept."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        # One by one: the categories of all chunks together could be too many for the type of their codes.
+        chunks = [decode(chunk) for chunk in column.chunks] or [decode(pa.array([], column.type))]
+        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 

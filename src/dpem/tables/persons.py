@@ -1,25 +1,25 @@
-"""At most so many rows of each person: the unit of privacy is then a person, and that nobody has more is enforced.
+"""Keep at most k rows of each person, so that a guarantee for k rows protects the person.
 
-One pass over the column that identifies people counts the rows of each person, in the table's order, and keeps the
-first k (``rows_per_person``) of each; the others contribute nothing, to no query, and are not counted in n.
+One pass over the column that identifies people counts the rows of each person in the table's order and keeps the first
+k (``rows_per_person``) of each. The other rows contribute to no query and are not counted in n.
 
 *Neighbours* are ordered tables D, D′ of equal length for which there is a set S of positions, of any size, such that
 in D the rows at S are all the rows of one person, in D′ they are all the rows of one person (the same or another one),
 and elsewhere the tables are equal.
 
 *Lemma.* The kept rows of neighbours are ordered tables of equal length that differ in at most k positions. *Proof.*
-Whether a row is kept depends on how many earlier rows have the same person. A row outside S is of a person all of
-whose rows are outside S, where the tables are equal, so it is kept in both or in neither. Of the m rows at S,
+Whether a row is kept depends on the number of earlier rows of the same person. A row outside S belongs to a person all
+of whose rows are outside S, where the tables are equal, so it is kept in both or in neither. Of the m rows at S,
 which are one person's in D and one person's in D′, the first min(k, m) are kept in both. So the same positions are
-kept, and of them those that differ are among the first k of S. ∎
+kept, and those that differ are among the first k of S. ∎
 
-So all that is proved of tables that differ in up to k rows of one person holds for a person with any number of rows.
-The number of kept rows is equal for neighbours: it is as public as the number of rows. How many rows a person
-has is not hidden beyond that. Rows without an entry in the column count as one person's.
+So what is proved for tables that differ in up to k rows of one person holds for a person with any number of rows. The
+number of kept rows is equal for neighbours, hence as public as the number of rows. The number of rows of a person is
+not hidden beyond that. Rows without an entry in the column count as one person's.
 
-A person is remembered as 128 bits: whole numbers as they are, mixed with a secret drawn for each pass by a one-to-one
-map, anything else hashed with that secret (BLAKE2b), so that two of m persons are taken for one with a probability
-below m²/2¹²⁹. The table of counts takes 40 to 80 bytes a person, the rows that are kept one bit each.
+A person is stored as 128 bits that depend on the entry and on a secret drawn for each pass: a whole number below 10¹⁸
+is mapped one-to-one, anything else is hashed with BLAKE2b. The probability that two of m persons share their bits is
+below m²/2¹²⁹. The counts take 40 to 80 bytes a person, and the kept rows one bit each.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
 from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, Source, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
-from dpem.tables.entries import as_text, decode, is_missing, is_text
+from dpem.tables.entries import MISSING, as_text, decode, is_missing, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,43 +49,62 @@ if TYPE_CHECKING:
 
 Hashes = NDArray[np.uint64]
 
-#: Whole numbers in their plainest spelling, or with zeros behind a point.
-_WHOLE = r"^-?(?:0|[1-9][0-9]{0,17})(?:\.0*)?$"
+#: Texts that spell a whole number without leading zeros, possibly with zeros after a decimal point.
+_WHOLE = r"^-?(?:0|[1-9][0-9]*)(?:\.0*)?$"
+#: Digits of the longest whole number that is mixed; a longer one is hashed as text, whatever type its column has.
+_DIGITS = 18
 
 
 def new_secret() -> bytes:
-    """What hashes of one pass are made with."""
+    """The secret that hashes of one pass depend on."""
     return secrets.token_bytes(16)
 
 
 def hash_people(column: Column, secret: bytes) -> Hashes:
-    """128 bits for the person of each entry, as two columns. 7, 7.0, "7" and "7.0" are one person; missing is another.
+    """128 bits for the person of each entry, as two columns of 64.
+
+    7, 7.0, "7" and "7.0" are one person, in every type of column. Missing entries together are another one.
 
     >>> hashes = hash_people(np.array([7, 7.0, "7", "07", None], dtype=object), b"0" * 16)
     >>> [bool((row == hashes[0]).all()) for row in hashes]
     [True, True, True, False, False]
     """
-    if isinstance(column, np.ndarray) and column.dtype.kind in "iub":
-        return _mix(column.astype(np.int64), secret)
-    if isinstance(column, np.ndarray) and column.dtype.kind == "f":
-        return _hash_floats(column, secret)
+    if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
+        return _hash_numbers(column, secret)
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if isinstance(column, np.ndarray):
-        column = pa.array([_text(entry) for entry in column], pa.string())
+        return _hash_texts(_texts(column), secret)
     column = decode(column)
-    if pa.types.is_floating(column.type):
-        return _hash_floats(column.to_numpy(zero_copy_only=False).astype(float), secret)
-    if pa.types.is_integer(column.type) and column.null_count == 0 and not pa.types.is_uint64(column.type):
-        return _mix(column.to_numpy().astype(np.int64), secret)
-    text = column if is_text(column.type) else column.cast(pa.string())
-    is_whole = np.asarray(pc.fill_null(pc.match_substring_regex(text, _WHOLE), False))
-    numbers = pc.replace_substring_regex(text.filter(pa.array(is_whole)), r"\..*$", "")
-    hashes = np.empty((len(text), 2), dtype=np.uint64)
-    hashes[is_whole] = _mix(numbers.cast(pa.int64()).to_numpy(), secret)
-    hashes[~is_whole] = _hash_texts(text.filter(pa.array(~is_whole)), secret)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        present = np.asarray(column.is_valid())
+        hashes = np.empty((len(column), 2), dtype=np.uint64)
+        hashes[present] = _hash_numbers(column.drop_null().to_numpy(zero_copy_only=False), secret)
+        hashes[~present] = _digests(pa.nulls(int((~present).sum()), pa.string()), secret)
+        return hashes
+    if pa.types.is_timestamp(kind):  # Arrow may not know the time zone, and a text needs it
+        column = column.cast(pa.timestamp(kind.unit))
+    return _hash_texts(column if is_text(kind) else column.cast(pa.string()), secret)
+
+
+def _hash_numbers(values: NDArray[Any], secret: bytes) -> Hashes:
+    if values.dtype.kind == "f":
+        values = values.astype(float)
+    is_mixed = (values < 10**_DIGITS) & (values > -(10**_DIGITS)) & (values == np.trunc(values))
+    if is_mixed.all():
+        return _mix(values.astype(np.int64), secret)
+    hashes = np.empty((len(values), 2), dtype=np.uint64)
+    hashes[is_mixed] = _mix(values[is_mixed].astype(np.int64), secret)
+    hashes[~is_mixed] = _hash_texts(_texts(values[~is_mixed].tolist()), secret)
     return hashes
+
+
+def _texts(entries: Iterable[Any]) -> pa.Array:
+    """The text of each entry; of a finite number without a fractional part, its digits alone."""
+    import pyarrow as pa
+
+    return pa.array([_text(entry) for entry in entries], pa.string())
 
 
 def _text(entry: Any) -> str | None:
@@ -95,28 +114,31 @@ def _text(entry: Any) -> str | None:
     return as_text(int(entry) if is_finite and entry == int(entry) else entry)
 
 
-def _hash_floats(values: NDArray[Any], secret: bytes) -> Hashes:
-    import pyarrow as pa
+def _hash_texts(texts: pa.Array, secret: bytes) -> Hashes:
+    import pyarrow.compute as pc
 
-    with np.errstate(all="ignore"):
-        is_whole = (values == np.trunc(values)) & (np.abs(values) < 2.0**63)
-    hashes = np.empty((len(values), 2), dtype=np.uint64)
-    hashes[is_whole] = _mix(values[is_whole].astype(np.int64), secret)
-    others = [None if value != value else repr(float(value)) for value in values[~is_whole]]
-    hashes[~is_whole] = _hash_texts(pa.array(others, pa.string()), secret)
+    is_whole = np.asarray(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), False))
+    digits = pc.replace_substring_regex(texts.filter(is_whole), r"\..*$", "")
+    is_mixed = np.asarray(pc.match_substring_regex(digits, f"^-?[0-9]{{1,{_DIGITS}}}$"))
+    whole_hashes = np.empty((len(digits), 2), dtype=np.uint64)
+    whole_hashes[is_mixed] = _mix(digits.filter(is_mixed).cast("int64").to_numpy(), secret)
+    whole_hashes[~is_mixed] = _digests(digits.filter(~is_mixed), secret)
+    hashes = np.empty((len(texts), 2), dtype=np.uint64)
+    hashes[is_whole] = whole_hashes
+    hashes[~is_whole] = _digests(texts.filter(~is_whole), secret)
     return hashes
 
 
-def _hash_texts(texts: pa.Array, secret: bytes) -> Hashes:
-    import pyarrow as pa
-
-    coded = texts.cast(pa.large_binary()).dictionary_encode(null_encoding="encode")  # a file may hold no valid UTF-8
+def _digests(texts: pa.Array, secret: bytes) -> Hashes:
+    """The hash of each text; a missing text, and one that stands for a missing entry, has that of no bytes."""
+    coded = texts.cast("large_binary").dictionary_encode(null_encoding="encode")  # a file may hold no valid UTF-8
+    missing = {None, *(text.encode() for text in MISSING)}
     digests = [
-        hashlib.blake2b(b"" if text is None else b"+" + text, digest_size=16, key=secret).digest()
+        hashlib.blake2b(b"" if text in missing else b"+" + text, digest_size=16, key=secret).digest()
         for text in coded.dictionary.to_pylist()
     ]
-    known = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)
-    return known[coded.indices.to_numpy()] if len(texts) else np.empty((0, 2), dtype=np.uint64)
+    hashes = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)
+    return hashes[coded.indices.to_numpy()] if len(texts) else np.empty((0, 2), dtype=np.uint64)
 
 
 def _mix(values: NDArray[np.int64], secret: bytes) -> Hashes:

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
-from dpem._validation import ArgumentError
+from dpem._validation import ArgumentError, raise_alone
 from dpem.query import FloatArray
 from dpem.tables.blocks import is_series
 from dpem.tables.entries import Levels, convert
@@ -92,6 +92,8 @@ def _is_row(row: object) -> bool:
 def _row(row: Any) -> NDArray[Any]:
     if isinstance(row, np.ma.MaskedArray):
         return np.asarray(np.ma.filled(row.astype(object), None))
+    if isinstance(row, np.ndarray) and row.dtype.kind in "mM":  # as objects they could be whole numbers
+        return np.full(row.shape, None, dtype=object)
     return row.astype(object) if hasattr(row, "astype") else np.fromiter(row, dtype=object, count=len(row))
 
 
@@ -113,4 +115,4 @@ def hide_entries() -> Iterator[None]:
         message = next((replacement for original, replacement in _QUOTING.items() if original in str(error)), None)
         if message is None:
             raise
-        raise ValueError(message) from None
+        raise_alone(ValueError(message))
