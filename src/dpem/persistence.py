@@ -1,11 +1,11 @@
 """Fitted models as ``model.json``: a documented, versioned text format. Loading never runs code.
 
 A file contains released and public facts: parameters, plan, guarantee, column names and arguments. So the model's
-guarantee covers it (post-processing), and it may be published. Two arguments are left out: the ``budget``, which
-belongs to its process, and ``random_state``, with which seeded noise could be subtracted.
+guarantee covers it (post-processing), and it may be published. Two arguments are left out: ``budget``, which belongs
+to its process, and ``random_state``, with which seeded noise could be subtracted.
 
-A file is refused, in one sentence that names the field, unless it is exactly what :func:`save_model` writes; the class
-that it names must be one of :func:`dpem.registry.classes`.
+A file is refused, with the name of the field, unless :func:`save_model` could have written it. The class that it names
+must be one of :func:`dpem.registry.classes`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEYS = ("format", "format_version", "dpem_version", "created", *_CONTENT, "unce
 
 
 def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: object = None) -> None:
-    """Write a fitted estimator to ``path``, completely or not at all.
+    """Write a fitted estimator to ``path``, as a whole or not at all.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: objec
     path : str or path
         The file; an existing one is replaced.
     scaler : DPStandardScaler, optional
-        For the paper's models: the scaler whose output the model was fitted to. The file then has the scaler's
-        fingerprint (save the scaler itself too), which is ``scaler_`` of the loaded model, and ``dpem predict`` refuses
-        rows that were not scaled by it.
+        For the paper's models: the scaler whose output the model was fitted to. The file then holds the scaler's
+        fingerprint, which is ``scaler_`` of the loaded model, and ``dpem predict`` refuses rows that this scaler did
+        not scale. Save the scaler too.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: objec
     releases = () if guarantee is None else guarantee.mechanisms
     if hasattr(model, "best_estimator_") or any("candidates" in release.query for release in releases):
         raise ValueError(
-            "the choice of a search cannot be saved: a file states the epsilon of one fit, and a search has several; "
-            "write_report(search.best_estimator_, path) states the guarantee of the search, and joblib saves it."
+            "model must not come from a search: a file states the epsilon of one fit, and a search has several; save "
+            "search.best_estimator_ with joblib, or write its report, which states the guarantee of the search."
         )
     if type(model).__name__ not in registry.classes() or not hasattr(model, "_from_content"):
         known = ", ".join(registry.classes())
-        raise ValueError(f"a model must be one of {known}, got {type(model).__name__}.")
+        raise ValueError(f"model must be one of {known}; got {type(model).__name__}.")
     check_is_fitted(model)
     content, errors = content_of(model), errors_written(model)
     scaler_fingerprint = _scaler_fingerprint(model, scaler)
@@ -84,7 +84,7 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: objec
             raise ValueError("saving and reloading changed it")
     except ValueError as error:
         raise ValueError(
-            f"this model cannot be saved, because it was changed after the fit: {str(error).rstrip('.')}."
+            f"model cannot be saved, since it was changed after the fit: {str(error).rstrip('.')}."
         ) from None
     document = {
         "format": FORMAT,
@@ -97,16 +97,16 @@ def save_model(model: BaseEstimator, path: str | os.PathLike[str], scaler: objec
     }
     text = readable({**document, "checksum": checksum(document)}) + "\n"
     if len(text) > LARGEST_FILE:
-        raise ValueError(f"this model takes {len(text):,} bytes; a file may have at most {LARGEST_FILE:,}.")
+        raise ValueError(f"model must take at most {LARGEST_FILE:,} bytes in a file; it takes {len(text):,}.")
     write_text(path, text)
 
 
 def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
     """The fitted estimator in the file at ``path``; its predictions equal those of the saved one, bit for bit.
 
-    Anything but an unchanged file of a known version is a ValueError of one sentence. The arguments ``budget`` and
-    ``random_state`` of the loaded estimator are None. For the paper's models ``scaler_`` is the fingerprint of the
-    scaler that rows must pass first, or None.
+    A file that was changed, or has another version, is refused with a ValueError. The arguments ``budget`` and
+    ``random_state`` of the loaded estimator are None. For the paper's models, ``scaler_`` is the fingerprint of the
+    scaler that must scale rows first, or None.
     """
     name = os.fspath(path)
     try:
@@ -126,7 +126,7 @@ def load_model(path: str | os.PathLike[str]) -> BaseEstimator:
 
 
 def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | None:
-    """The fingerprint of ``scaler``, or the one in the file that the model was loaded from."""
+    """The fingerprint of ``scaler`` or, without it, that in the file from which the model was loaded."""
     earlier: str | None = getattr(model, "scaler_", None)
     if scaler is None:
         return earlier
@@ -146,7 +146,7 @@ def _scaler_fingerprint(model: BaseEstimator, scaler: BaseEstimator) -> str | No
 def _checked(document: object) -> dict[str, Any]:
     """The document, after its format, version and checksum have been checked."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f'it is not a model file: "format" is not "{FORMAT}"')
+        raise ValueError(f'it is not a model file: its "format" is not "{FORMAT}"')
     version = document.get("format_version")
     if isinstance(version, bool) or not isinstance(version, int):
         raise ValueError("format_version must be a whole number")
@@ -165,7 +165,7 @@ def _checked(document: object) -> dict[str, Any]:
 
 
 def _model(content: Mapping[str, object]) -> BaseEstimator:
-    """The estimator that the content describes, or a ValueError that names the field."""
+    """The estimator that the content describes; a ValueError names a wrong field."""
     name = rebuild(str, content["estimator"], "estimator")
     if name not in registry.classes():
         raise ValueError(f"estimator must be one of {', '.join(registry.classes())}")
@@ -182,8 +182,10 @@ def _model(content: Mapping[str, object]) -> BaseEstimator:
 
 
 def _check_guarantee(guarantee: Guarantee) -> None:
-    """*Lemma.* A file cannot state less than its releases cost. *Proof.* Their total price is at most the stated price,
-    which is converted here as at the charge, and a δ above the stated one is refused. ∎
+    """Refuse a guarantee that states less than its releases cost.
+
+    *Lemma.* None passes. *Proof.* The total price of the releases must be at most the stated price, which is converted
+    to (ε, δ) as at the charge; a file with a smaller δ than that is refused. ∎
     """
     if guarantee.neighbours not in (REPLACE_ROWS, REPLACE_PERSON):
         raise ValueError(f"guarantee.neighbours must be {REPLACE_ROWS} or {REPLACE_PERSON}")
@@ -200,6 +202,6 @@ def _check_guarantee(guarantee: Guarantee) -> None:
         paid = False
     if not paid:
         raise ValueError(
-            "guarantee.mechanisms cost more than guarantee.price, or that more than guarantee.epsilon and "
-            "guarantee.delta state"
+            "guarantee.mechanisms cost more than guarantee.price, or guarantee.price more than guarantee.epsilon and "
+            "guarantee.delta"
         )

@@ -1,7 +1,7 @@
 """The registry of models. A package adds a model by an entry point of the group ``dpem.models``, as dpem's own
 ``pyproject.toml`` does; the paper's three models are in the group ``dpem.paper``.
 
-Names and descriptions are read without importing the models, so that a command can list them quickly.
+Names and descriptions are read without importing a model, so that commands list them quickly.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def plan(
     model : str
         The model's name, such as ``"latent-class"``, or that of its estimator, ``"DPLatentClass"``.
     n, d, columns, target
-        The number of rows; the number of columns, or their names; the response's name.
+        The number of rows; the number or the names of the columns; the response's name.
     **arguments
         Arguments of the estimator's constructor.
 
     Returns
     -------
     Plan
-        The result of ``estimator.plan(n, d)``, which a fit follows.
+        The plan that a fit with these arguments follows.
 
     Examples
     --------
@@ -103,5 +103,5 @@ def plan(
     unknown = sorted(set(arguments) - set(inspect.signature(kind).parameters))
     if unknown:
         known = ", ".join(inspect.signature(kind).parameters)
-        raise ValueError(f"{unknown[0]} is no argument of {kind.__name__}; it has {known}.")
+        raise ValueError(f"{kind.__name__} has no argument {unknown[0]!r}; its arguments are {known}.")
     return kind(**arguments).plan(n, d, columns=columns, target=target)

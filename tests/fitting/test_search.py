@@ -167,7 +167,7 @@ def test_a_search_over_a_source_and_a_seed():
 def test_the_chosen_fit_is_not_saved_as_if_it_stood_alone(tmp_path):
     search = DPGridSearch(MODELS["mixture"], GRID, **PRICE).fit(*table("mixture"))
     for unsaved in (search, search.best_estimator_):
-        with pytest.raises(ValueError, match="the choice of a search cannot be saved"):
+        with pytest.raises(ValueError, match="model must not come from a search"):
             save_model(unsaved, tmp_path / "model.json")
     assert not list(tmp_path.iterdir())
     save_model(search.candidates_[0], tmp_path / "model.json")

@@ -14,7 +14,7 @@ import dpem
 from dpem.audit.neighbours import Table, neighbours
 from dpem.audit.replay import compare, excess_cost
 from dpem.audit.tape import Totalled, record
-from dpem.fitting.weights import FindWeights, Shares, Weights
+from dpem.fitting.weights import FindWeights, WeightMoments, Weights
 from dpem.privacy import Account, Curator, PrivateNoise
 from dpem.query import Bound
 from dpem.tables import ArraySource
@@ -105,12 +105,12 @@ def test_replay_with_the_weight_exchanged_as_part_of_the_record(kind):
 def test_a_query_with_contributions_longer_than_its_sensitivity_is_refused_before_its_charge():
     """Such as contributions that all lie near one point: weights would move them by more than replacing a row does."""
 
-    class Shifted(Shares):
+    class Shifted(WeightMoments):
         bound = Bound(linf=0.1, l2=0.1, size_linf=1.0, size_l2=1.0)
 
     curator = Curator(ArraySource(np.ones((10, 2))), Account(1.0, 1e-6), PrivateNoise())
     query = Shifted(Schema.of(["x", "w"], {"x": (0, 1)}, {}, weight="w", max_weight=1.0))
-    with pytest.raises(ValueError, match="contributions longer than its sensitivity"):
+    with pytest.raises(ValueError, match="contributions larger than its sensitivity"):
         Weights(0.5, 0.5).weighted_curator(curator).measure(query, rho=0.01)
     assert curator.account.releases == []
 
@@ -189,7 +189,7 @@ def test_shares_are_between_0_and_1_whatever_the_weight_is():
     [
         ({"max_weight": None}, True, "max_weight must be given"),
         ({}, False, "neither weights nor sample_weight"),
-        ({"weights": "x1"}, True, "must not be given beside weights"),
+        ({"weights": "x1"}, True, "must be None where weights names"),
         ({"weights": "z"}, False, "name of a column of the table, got 'z'"),
         ({"max_weight": 0.0}, True, "max_weight must be a positive"),
         ({"sparsity": 2}, True, "sparsity must be None"),
@@ -206,5 +206,5 @@ def test_weights_of_another_length_or_beside_rows_that_are_not_in_memory_are_ref
     with pytest.raises(ValueError, match="one weight for each of the 100 rows"):
         fitted("linear", X, y, weights[:9])
     pd.DataFrame(X, columns=list("abc")).assign(y=y).to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.raises(ValueError, match="weights= names a column"):
+    with pytest.raises(ValueError, match="name their column in weights"):
         fitted("linear", dpem.read_table(tmp_path / "rows.csv", target="y"), None, weights)

@@ -145,7 +145,7 @@ def test_a_non_private_fit_and_a_seeded_one(tmp_path):
 
 def test_an_unregistered_class_is_neither_written_nor_looked_up(model, text, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "classes", lambda: {"DPStandardScaler": "dpem.fitting.scaler"})
-    with pytest.raises(ValueError, match="a model must be one of DPStandardScaler, got DPMeans"):
+    with pytest.raises(ValueError, match="model must be one of DPStandardScaler; got DPMeans"):
         save_model(model, tmp_path / "other.json")
     assert "estimator must be one of DPStandardScaler" in refusal(tmp_path / "m.json", text)
 
@@ -168,7 +168,7 @@ def test_a_theta_of_another_shape_is_one_sentence(model, tmp_path):
         (["fitted", "theta", "noise"], "inf", "fitted.theta.noise must be finite"),
         (["fitted", "theta", "extra"], 1, "unknown key 'extra'"),
         (["fitted", "theta", "path", 1], {"shape": [2, 3]}, "shape must be that of an empty array"),
-        (["fitted", "chosen"], [0, 99], "fitted.chosen must name coordinates"),
+        (["fitted", "chosen"], [0, 99], "fitted.chosen must be a list of different coordinates"),
         (["fitted", "check", "better"], 1, "fitted.check.better must be true or false"),
         (["features", "columns", 0, "bounds"], [1, 0], "low below high"),
         (["features", "columns", 0, "bounds"], [0, "x"], "features.columns[0].bounds[1] must be a number"),

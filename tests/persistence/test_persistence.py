@@ -142,7 +142,7 @@ class TestWhatIsNotSaved:
     @pytest.mark.parametrize(
         ("model", "words"),
         [
-            (make_pipeline(DPStandardScaler()), "a model must be one of DPStandardScaler, .*DPSymmetricMixture"),
+            (make_pipeline(DPStandardScaler()), "model must be one of DPStandardScaler, .*DPSymmetricMixture"),
             (3, "got int"),
         ],
     )
@@ -172,7 +172,7 @@ class TestWhatIsNotSaved:
 
     def test_a_model_too_long_to_load(self, models, tmp_path, monkeypatch):
         monkeypatch.setattr(persistence, "LARGEST_FILE", 100)
-        with pytest.raises(ValueError, match="a file may have at most 100"):
+        with pytest.raises(ValueError, match="must take at most 100 bytes in a file"):
             save_model(models["seeded"], tmp_path / "m.json")
 
 

@@ -14,20 +14,20 @@ from dpem.query import Array, Bound, Namespace
 
 #: The check's share of ρ.
 CHECK_SHARE = 0.05
-#: Each row's lead in log-density is clamped to ±CLAMP: the smallest value at which a wrong model never
-#: leads a true simpler one on average (:class:`LogRatio`).
+#: Each row's difference in log-density is clamped to ±CLAMP, the smallest value for which :class:`LogRatio` proves
+#: that a wrong model does not look better than a true simpler one.
 CLAMP = 1.0
-#: Standard errors that a lead must exceed to count: a one-sided test at 5 %.
+#: The standard errors that a significant lead exceeds: a one-sided test at 5 %.
 NEEDED = 1.645
 
 
 @dataclass(frozen=True)
 class FitCheck:
-    """The fitted model's mean lead over the simpler model, and the verdict.
+    """The result of the fit check: how much better than the simpler model the fitted one describes the rows.
 
     ``lead`` is the mean difference in log-density per row (for mixtures and latent classes each row's difference is
-    clamped to ±1). ``standard_error`` combines the noise of the check and the sampling of the rows. ``better`` is
-    whether the lead is significant; ``verdict`` states it in words, ``advice`` says what to do.
+    clamped to ±1), ``standard_error`` its error by noise and sampling. ``better`` says whether the lead is
+    significant, ``verdict`` says so in words, and ``advice`` says what to do if it is not.
     """
 
     lead: float
@@ -53,17 +53,18 @@ def check_lead(lead: float, standard_error: float, simpler: str, advice: str) ->
 
 @dataclass(frozen=True)
 class LogRatio(NarrowQuery):
-    """Σ (t, t²/B) with t = clamp(log p(row | fitted) − log p(row | simpler), ±B): its mean, and its spread for free.
+    """Σ (t, t²/B) over the rows, with t = clamp(log p(row | fitted) − log p(row | simpler), ±B).
+
+    The second entry gives the variance of t, without more noise in the first: the sensitivity is that of Σ t alone.
 
     *Lemma.* ℓ2 sensitivity 2B. *Proof.* Two contributions differ by u in t and by u·v/B in t²/B, where u = t − t′, v =
     t + t′ and |u| + |v| ≤ 2B. So the squared distance is u²(1 + v²/B²) ≤ u²(1 + (2 − |u|/B)²), which for |u| in [0, 2B]
     is largest at 2B: with w = |u|/B, w²(1 + (2 − w)²) ≤ 4 ⇔ (w − 2)(w³ − 2w² + w + 2) ≤ 0, and the cubic is
     positive for w ≥ 0, being 2 + w(w − 1)². ∎ A difference that is not a number counts as 0.
 
-    *Lemma.* If the simpler model is right and B ≥ 1, the expected difference is at most 0, clamped or not. *Proof.* Let
-    r be a row's log-ratio. Under the simpler model E eʳ = ∫ p(row | fitted) ≤ 1, and clamp(r, ±B) ≤ eʳ − 1: r ≤ eʳ − 1
-    everywhere, and below −B the clamped one is −B ≤ −1. ∎ So B = 1, which has the least noise, never makes a wrong
-    model look right.
+    *Lemma.* If the simpler model is right and B ≥ 1, then E t ≤ 0. *Proof.* Let r be a row's log-ratio before clamping.
+    Under the simpler model E eʳ = ∫ p(row | fitted) ≤ 1, and t ≤ eʳ − 1: for r ≥ −B since t ≤ r ≤ eʳ − 1, below −B
+    since t = −B ≤ −1. ∎ So B = 1, which needs the least noise, does not favour a wrong model.
     """
 
     model: Model = field(repr=False)
@@ -88,9 +89,10 @@ class LogRatio(NarrowQuery):
 
 @dataclass(frozen=True)
 class Check(Step[Model, State]):
-    """Measure the mean lead over the simpler model, with each row's lead clamped to ±``most``.
+    """Compare the fitted model with the simpler one: the mean over the rows of :class:`LogRatio`, clamped to ±``most``.
 
-    ``model.simpler(theta)`` has the simpler model's parameters, ``against`` its name; ``advice`` is shown if it wins.
+    ``against`` names the simpler model, whose parameters are ``model.simpler(theta)``. ``advice`` is shown unless the
+    fitted model is significantly better.
     """
 
     against: str = "a simpler model"

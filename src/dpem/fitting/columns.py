@@ -1,4 +1,4 @@
-"""The public facts about the columns of a fit."""
+"""The declared columns of a fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Columns:
     y_bounds: Pair | None = None
 
     def schema(self, every_level: bool, weight: str | None = None, max_weight: float = 1.0) -> Schema:
-        """The coordinates of these columns, and ``weight``, the column of weights, if there is one."""
+        """The schema of these columns; ``weight`` names the column of weights, if there is one."""
         return Schema.of(
             self.names,
             self.bounds,
@@ -34,6 +34,8 @@ class Columns:
         )
 
     def digests(self) -> dict[str, str]:
-        """The beginning of the digest of each column's bounds or levels, by which a ledger notices another table."""
+        """The first eight digits of the digest of each column's bounds or levels: a ledger compares them, to notice
+        that a fit is charged to another table's budget.
+        """
         bounds = {name: digest({"bounds": list(pair)})[:8] for name, pair in self.bounds.items()}
         return bounds | {name: digest({"levels": list(column.labels)})[:8] for name, column in self.levels.items()}

@@ -1,4 +1,4 @@
-"""Tables of formulas: a query about derived columns computes them from the raw columns, block by block."""
+"""Tables of the design columns of a formula, which queries compute from the table's own columns, block by block."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from dpem.tables.new_rows import pieces
 
 @dataclass(frozen=True)
 class DerivedQuery:
-    """A query about derived columns, posed to a table of raw columns.
+    """A query about design columns as a query about the raw columns of a table.
 
-    *Lemma.* It has the bound of the query about derived columns. *Proof.* A derived row depends on one raw row alone,
-    and the bound holds for every possible row. ∎ ``places`` are the positions of the formula's columns in the table,
-    with that of the weights last if there are any.
+    ``places`` are the positions in the table of the formula's columns and, last, of the weights if there are any.
+
+    *Lemma.* It has the bound of ``query``. *Proof.* A row of the design depends on one raw row alone, and the bound of
+    ``query`` holds for every possible row. ∎
     """
 
     query: Query
@@ -63,7 +64,7 @@ class DerivedQuery:
 
 @dataclass(frozen=True)
 class DerivedSource:
-    """The derived columns of a source of raw columns; ``places`` as in :class:`DerivedQuery`."""
+    """The design columns of a source of raw columns; ``places`` as in :class:`DerivedQuery`."""
 
     source: Source
     formula: CompiledFormula
@@ -101,11 +102,9 @@ def open_derived(
     person: str | None = None,
     rows_per_person: int = 1,
 ) -> Table:
-    """The table of derived columns; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe`` to the
-    covariates.
-    """
+    """The table of design columns; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe`` to the covariates."""
     if y is not None:
-        raise ArgumentError("y", "must not be given beside a formula, which names the response: fit(table).")
+        raise ArgumentError("y", "must be None, since the formula names the response: call fit(table).")
     levels = {name: levels for name, levels in formula.levels.items() if name in formula.raw}
     weights = () if weight is None else (weight,)
     if weight in formula.raw:
@@ -138,7 +137,7 @@ def open_derived(
 
 
 def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:
-    """Derived columns of new raw rows, piece by piece; columns of a frame that the formula does not use are ignored."""
+    """The design columns of new rows, piece by piece; other columns of a frame are ignored."""
     if is_frame(X):
         X = frame_of(X)
         names = X.names

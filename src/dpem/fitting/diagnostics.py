@@ -1,4 +1,4 @@
-"""Diagnostics of a fit: typed records, computed from released numbers. Every output shows the same list."""
+"""Diagnostics of a fit: records computed from released numbers. Warnings, summaries and reports show the same list."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Severity = Literal["warning", "note"]
 
 
 class FitWarning(UserWarning):
-    """A sign that an estimate of a fit should not be taken at face value, such as a failed fit check."""
+    """A diagnostic of severity "warning": an estimate may be wrong, as after a failed fit check."""
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One finding that a reader of the fit should know.
+    """A finding about a fit that its reader should know.
 
     Attributes
     ----------
     code : str
-        What it is, for programs: ``"collinear"``, ``"point-mass"``, ``"fit-check"``, …
+        The kind of finding, for programs: ``"collinear"``, ``"point-mass"``, ``"fit-check"``, …
     severity : {"warning", "note"}
-        A warning is also issued as a :class:`FitWarning`; a note is shown with the results.
+        A warning is also issued as a :class:`FitWarning`; a note is only shown with the results.
     message : str
         What was found, in one or two sentences.
     advice : str
@@ -53,20 +53,24 @@ def issue(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the line outside of this package from which it was called."""
+    """Issue a warning that points at the user's line, the first caller outside of this package."""
     level, frame = 1, inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "dpem":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
-def of_columns(rare: Sequence[str], at_bound: Sequence[str], crowded: Sequence[str], part: str) -> Iterator[Diagnostic]:
-    """What regressions warn of before coefficients are looked at: levels that are too rare, columns whose values are
-    mostly at a bound, and columns that are crowded into such a part of their bounds.
+def column_diagnostics(
+    rare: Sequence[str], at_bound: Sequence[str], crowded: Sequence[str], part: str
+) -> Iterator[Diagnostic]:
+    """Warnings about columns: ``rare`` levels, columns with most values ``at_bound``, and columns whose values nearly
+    all lie in a small ``part`` of the bounds, given in words.
     """
     if rare:
-        message = f"Too few rows have {list_names(rare)} for this budget: they are left out, and the effect is unknown."
-        advice = "Check the spelling of the levels, or pool rare ones."
+        message = (
+            f"Too few rows have {list_names(rare)} for this budget: they are left out, so their effect is unknown."
+        )
+        advice = "Check the spelling of the levels, or merge rare ones."
         yield Diagnostic("rare-level", "warning", message, advice, tuple(rare))
     if at_bound:
         message = f"Most values of the {list_columns(at_bound)} are at a bound."

@@ -1,8 +1,4 @@
-"""The base class of the general models' estimators: declared columns, plan, fit, fitted attributes.
-
-The order of a fit matters: all refusals come before the charge, and the fitted attributes change all at once or not at
-all (:mod:`dpem.fitting.sequence`).
-"""
+"""The base class of the general models' estimators: declared columns, plan, fit, fitted attributes."""
 
 from __future__ import annotations
 
@@ -17,12 +13,12 @@ import numpy as np
 from dpem import _validation as arguments
 from dpem._threads import single_blas
 from dpem._validation import ArgumentError
-from dpem.fitting import serialization as content
+from dpem.fitting import serialization
 from dpem.fitting.columns import Columns
 from dpem.fitting.derived import open_derived
 from dpem.fitting.diagnostics import issue
 from dpem.fitting.formula import CompiledFormula, compiled, missing_columns
-from dpem.fitting.model import Sizes
+from dpem.fitting.model import Model, Sizes
 from dpem.fitting.plan import Plan
 from dpem.fitting.rehearsal import Errors, bootstrap
 from dpem.fitting.results import UnitModel
@@ -52,19 +48,19 @@ class PrivateEstimator(PrivateFit, UnitModel):
 
     _has_offset: ClassVar[bool] = False  # whether a formula may have an offset
     _every_level: ClassVar[bool] = False  # whether a categorical column has a coordinate for its first level too
-    # of an estimator whose constructor lacks the argument
+    # for an estimator whose constructor lacks the argument
     bounds: Any = None
     y_bounds: Any = None
     levels: Any = None
-    formula: Any = None
+    formula: str | None = None
     weights: str | None = None
     max_weight: float | None = None
 
     # --- what a subclass defines --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _model(self, schema: Schema) -> Any:
-        """The :class:`~dpem.fitting.model.Model` at the constructor's arguments; refuses wrong ones."""
+    def _model(self, schema: Schema) -> Model:
+        """The model at the constructor's arguments; refuses wrong ones."""
 
     @abstractmethod
     def _attributes(self, theta: Any, schema: Schema) -> dict[str, object]:
@@ -86,13 +82,13 @@ class PrivateEstimator(PrivateFit, UnitModel):
         Parameters
         ----------
         n : int
-            Rows of the table.
+            The number of rows.
         d : int, optional
-            Columns of the table, the response not counted; not needed where bounds or levels name them.
+            The number of columns without the response; not needed where bounds or levels name the columns.
         columns : sequence of str, optional
-            Their names.
+            The names of the columns.
         target : str, optional
-            The response's name, if ``bounds`` are by name and include the response.
+            The name of the response, if ``bounds`` has an entry for it.
         effect : float, optional
             The assumed strength of effects, in the measure that the plan names. It changes the prediction, not the fit.
         """
@@ -112,7 +108,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         self._columns(names, checked_levels(self.levels), getattr(source, "target_name", None))
 
     def _preview_plan(self, X: object, y: object = None) -> Plan:
-        """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
+        """The plan of a fit to these rows, refused where the fit would be. No query is sent."""
         self._check_arguments()
         weight, probe = self.weights, copy.copy(self)
         table = self._open(probe, X, y, weight)
@@ -133,7 +129,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
 
     @atomic
     def _fit(self, X: object, y: object, weight: str | None = None) -> Self:
-        """Fit the model; ``weight`` is the column of the rows' weights."""
+        """Fit the model; ``weight`` names the column of the rows' weights."""
         self._check_arguments()
         table = self._open(self, X, y, weight)
         names = without_weight(self, table.names, weight)
@@ -149,7 +145,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
         with single_blas():
             state, guarantee, charge = self._spend(table.source, plan, run, columns=columns.digests())
         self._set_fitted(state, columns, plan, guarantee)
-        content.name_model(charge, self)
+        serialization.name_model(charge, self)
         issue(self.diagnostics_)
         return self
 
@@ -165,7 +161,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
 
     @single_blas()
     def _planned(self, n: int, schema: Schema, effect: float | None = None) -> Plan:
-        """The plan: sizes, steps, price and prediction, from public numbers. Every plan is made here."""
+        """The plan of a fit to n rows of this schema; every plan is made here."""
         epsilon, delta = arguments.privacy_parameters(self.epsilon, self.delta)
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         model = self._model(schema)
@@ -199,16 +195,15 @@ class PrivateEstimator(PrivateFit, UnitModel):
         )
 
     def _weights_price(self, price: Price) -> tuple[float, float]:
-        """The parts of a price for the weights of rows (0 without weights) and for the model's steps."""
+        """The parts of ρ for the moments of the weights (0 without weights) and for the model's steps."""
         if arguments.optional_positive("max_weight", self.max_weight) is None:
             return 0.0, price.rho
         weights_rho, rho = prices(price.rho, (WEIGHTS_SHARE, 1 - WEIGHTS_SHARE))
         return weights_rho, rho
 
     def _bootstrap(self, values: Callable[[State], FloatArray], *, repeats: int = 60) -> Errors:
-        """Standard errors of ``values(state)`` by a parametric bootstrap of the fit, also for a loaded model.
-
-        The rows are simulated by the model's ``draw`` and are not weighted (:func:`~dpem.fitting.rehearsal.bootstrap`).
+        """Standard errors of ``values(state)`` by a parametric bootstrap of the fit
+        (:func:`~dpem.fitting.rehearsal.bootstrap`): the model's ``draw`` simulates rows, without weights.
         """
         plan, model = self.plan_, self._model(self.schema_)
         _, rho = self._weights_price(plan.price)
@@ -217,8 +212,8 @@ class PrivateEstimator(PrivateFit, UnitModel):
         return bootstrap(model, steps, self.theta_, values, **sizes, repeats=repeats)
 
     def _check_arguments(self) -> None:
-        """Refuse arguments that are wrong whatever the table is."""
-        content.refuse_unsavable(type(self))
+        """Refuse arguments that are wrong for every table."""
+        serialization.refuse_unsavable(type(self))
         self._privacy_parameters()
         arguments.boolean("check", self.check)
 
@@ -234,15 +229,15 @@ class PrivateEstimator(PrivateFit, UnitModel):
 
     @classmethod
     def from_formula(cls, formula: str, /, *others: object, **settings: object) -> Self:
-        """An estimator whose covariates are the terms of a formula; ``fit`` and ``predict`` take the raw table.
+        """An estimator whose covariates are the terms of a formula; ``fit`` and ``predict`` take the table itself.
 
         Parameters
         ----------
         formula : str
             Such as ``"log(wage) ~ educ + I(exper**2) + C(region) * married"``; ``"~ x + log(y)"`` without a response.
         *others, **settings
-            Arguments of the constructor. ``bounds`` and ``levels`` are those of the raw columns, which are clamped to
-            them before terms are computed; the bounds of the terms follow.
+            Arguments of the constructor. ``bounds`` and ``levels`` are those of the table's columns, which are clamped
+            to them before terms are computed; the bounds of the terms follow from them.
         """
         return cls(*others, formula=formula, **settings)
 
@@ -255,7 +250,7 @@ class PrivateEstimator(PrivateFit, UnitModel):
     def _columns(
         self, names: Sequence[str], levels: dict[str, Levels], y_name: str | None, *, plan: bool = False
     ) -> Columns:
-        """The columns with their declared bounds and levels, and the response; a ``plan`` needs no bounds."""
+        """The columns with their declared bounds and levels, and the response; for a ``plan``, bounds are optional."""
         if (formula := self._compiled()) is not None:
             limits = self._response_limits(formula.response) if self._needs_y else None
             return Columns(tuple(names), levels, formula.column_bounds, y_name, limits)
@@ -263,11 +258,11 @@ class PrivateEstimator(PrivateFit, UnitModel):
             without_levels := [name for name in names if name not in levels]
         ):
             raise ArgumentError("levels", f"must name every column, but lack {list_columns(without_levels)}.")
-        declared = self.bounds
-        if plan and declared is None:
-            declared = (-1.0, 1.0)  # a plan is made in unit coordinates, whatever the bounds are
-        has_limits = self._needs_y and not (plan and self.y_bounds is None)
-        limits = self._response_limits(y_name) if has_limits else None
+        # a plan is in unit coordinates, whatever the bounds are
+        declared = (-1.0, 1.0) if plan and self.bounds is None else self.bounds
+        limits = None
+        if self._needs_y and not (plan and self.y_bounds is None):
+            limits = self._response_limits(y_name)
         return Columns(tuple(names), levels, column_bounds(declared, names, levels), y_name, limits)
 
     def _response_limits(self, y_name: str | None) -> Pair:
@@ -277,40 +272,41 @@ class PrivateEstimator(PrivateFit, UnitModel):
         return response_bounds(self.y_bounds, self.bounds, y_name if has_bounds else None)
 
     def _open(self, probe: BaseEstimator, X: object, y: object, weight: str | None) -> Table:
-        """The table, opened but not read; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
+        """Open the table without reading it; sets ``n_features_in_`` and ``feature_names_in_`` of ``probe``."""
         if (formula := self._compiled()) is not None:
             probe._formula_ = formula
             return open_derived(probe, formula, X, y, weight, **self._unit())
         return open_table(probe, X, y, needs_y=self._needs_y, **self._declared(weight))
 
     def _column_names(self, columns: Sequence[str] | None, d: int | None, target: str | None) -> tuple[str, ...]:
-        """The names of a plan's columns: ``columns``, or those that bounds and levels name, or x0, x1, …"""
+        """The names of a plan's columns: ``columns``, those that bounds and levels name, or x0, x1, …"""
         if columns is not None:
             return tuple(columns)
         bounds = self.bounds
         declared = [*(self.levels or ()), *(bounds if isinstance(bounds, dict) else ())]
         named = [name for name in dict.fromkeys(declared) if name != target]
         if d is None and not named:
-            raise ArgumentError("d", "must be given, the number of columns, unless bounds or levels name the columns.")
+            raise ArgumentError("d", "must be given: the number of columns, which bounds and levels do not name.")
         if d is None:
             return tuple(named)
         if named and arguments.count("d", d) > len(named):
             raise ArgumentError(
-                "d", f"must be the number of columns that bounds and levels name ({len(named)}), got {d}."
+                "d", f"must be at most {len(named)}, the number of columns that bounds and levels name; got {d}."
             )
         return tuple(named[:d] if named else (f"x{j}" for j in range(arguments.count("d", d))))
 
     def _declared(self, weight: str | None = None) -> dict[str, Any]:
-        """What opening a table needs: levels, columns that are numeric by name, and the privacy unit."""
+        """The declared facts that opening a table needs: levels, names of numeric columns, and the privacy unit."""
         numeric = (*(self.bounds if isinstance(self.bounds, Mapping) else ()), *([] if weight is None else [weight]))
         return {"levels": self.levels, "numeric": numeric, **self._unit()}
 
     def _compiled(self) -> CompiledFormula | None:
+        """The formula over the declared columns, if there is one."""
         if self.formula is None:
             return None
         options = {"needs_y": self._needs_y, "y_bounds": self.y_bounds, "offset": self._has_offset}
         return compiled(self.formula, self.bounds, self._formula_levels(), **options)
 
-    def _formula_levels(self) -> Any:
-        """The declared levels of the columns of a formula."""
+    def _formula_levels(self) -> object:
+        """The levels of the columns that a formula reads."""
         return self.levels

@@ -1,8 +1,8 @@
 """Formulas: ``"log(wage) ~ educ + I(exper**2) + C(region) * married"`` as columns with public bounds.
 
-The grammar is that of formulaic; terms are evaluated here, block by block, on whatever holds the rows. A term of a
-single factor stays categorical, so a model codes it as it codes any other; every other term becomes numeric columns
-whose bounds follow from the declared ones (:mod:`~dpem.fitting.formula_terms`).
+formulaic reads the text; the terms are computed here, block by block, with the array library of the rows. A term that
+is a single factor remains a categorical column. Every other term becomes numeric columns, whose bounds follow from the
+declared ones (:mod:`~dpem.fitting.formula_terms`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpem.tables.entries import Levels, checked_levels
 
 @dataclass(frozen=True)
 class Piece:
-    """A factor of a derived column: an expression (``part`` of it where it has several columns), or a level."""
+    """A multiplier of a derived column: column ``part`` of an expression, or the indicator of a ``level``."""
 
     expression: str
     part: int = 0
@@ -33,8 +33,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Derived:
-    """A column of the design: a product of pieces within ``bounds``, or a categorical column with ``levels``. A
-    ``carrier`` has no coefficient: other columns are computed from it.
+    """A column of the design: a product of ``pieces`` with ``bounds``, or a categorical column with ``levels``.
+
+    A ``carrier`` has no coefficient: a model only computes other columns from it.
     """
 
     name: str
@@ -46,7 +47,10 @@ class Derived:
 
 @dataclass(frozen=True)
 class CompiledFormula:
-    """What a formula makes of raw columns. ``raw`` are the columns that it reads, those of the response last."""
+    """The design columns and the response of a formula, computed from the columns ``raw`` of the table.
+
+    The columns that only the response reads come last in ``raw``.
+    """
 
     text: str
     raw: tuple[str, ...]
@@ -57,19 +61,19 @@ class CompiledFormula:
 
     @property
     def covariates(self) -> tuple[str, ...]:
-        """The raw columns that the right side reads."""
+        """The columns of the table that the right side reads."""
         pieces = (piece for column in self.columns for piece in column.pieces)
         names = {name for piece in pieces for name in columns_of(piece.expression)}
         return tuple(name for name in self.raw if name in names)
 
     @property
     def covariate_levels(self) -> dict[str, Levels]:
-        """The declared levels of the raw columns that the right side reads."""
+        """The declared levels of the columns that the right side reads."""
         return {name: self.levels[name] for name in self.covariates if name in self.levels}
 
     @property
     def offset(self) -> str | None:
-        """The column that offset(…) stands for."""
+        """The name of the design column offset(…)."""
         return next((name for name in self.names if name.startswith("offset(")), None)
 
     @property
@@ -86,7 +90,7 @@ class CompiledFormula:
 
     @property
     def products_with_levels(self) -> tuple[str, ...]:
-        """The columns that are 0 in all rows with other levels, whatever their bounds are."""
+        """The design columns that are products with levels: they are 0 in all rows with other levels."""
         parts = ((column.name, column.pieces) for column in self.columns if len(column.pieces) > 1)
         return tuple(name for name, pieces in parts if any(piece.level is not None for piece in pieces))
 
@@ -105,17 +109,17 @@ class CompiledFormula:
         return checked_pair("formula", ends, "has a response whose bounds ")
 
     def design(self, xp: Namespace, raw: Array) -> Array:
-        """The derived columns of raw ones, which are in the order of :attr:`covariates`."""
+        """The design columns of raw ones, which are in the order of :attr:`covariates`."""
         raw_columns = self.clamped(xp, raw, self.covariates)
         return xp.stack([self.column(xp, column, raw_columns) for column in self.columns], axis=1)
 
     def responses(self, xp: Namespace, raw: Array) -> Array:
-        """The response of raw columns in the order of :attr:`raw`; a column without bounds is taken as it is."""
+        """The response of raw columns in the order of :attr:`raw`."""
         assert self.response is not None
         return values(self.response, Arrays(self.bounds, self.levels, xp, self.clamped(xp, raw, self.raw)))
 
     def clamped(self, xp: Namespace, raw: Array, names: Sequence[str]) -> dict[str, Array]:
-        """Columns by name within their bounds; an entry that is not finite, or no declared level, is missing."""
+        """The columns by name, clipped to their bounds; an entry that is not finite or no declared level is missing."""
         columns = {}
         for j, name in enumerate(names):
             entries = raw[:, j]
@@ -127,36 +131,36 @@ class CompiledFormula:
         return columns
 
     def column(self, xp: Namespace, column: Derived, raw_columns: Mapping[str, Array]) -> Array:
-        """A derived column of raw ones by name."""
+        """A design column, computed from raw columns by name."""
         if column.levels is not None:
             numbers = dict(zip(column.levels.labels, column.levels.values, strict=True))
             return self._numbers(xp, column.pieces[0].expression, raw_columns, numbers)
-        out, domain = 1.0, Arrays(self.bounds, self.levels, xp, raw_columns)
+        product, domain = 1.0, Arrays(self.bounds, self.levels, xp, raw_columns)
         for piece in column.pieces:
             if piece.level is None:
-                out = out * values(piece.expression, domain, piece.part)
+                product = product * values(piece.expression, domain, piece.part)
             elif logical(parsed(piece.expression)):  # the level False
-                out = out * (1.0 - values(piece.expression, domain))
+                product = product * (1.0 - values(piece.expression, domain))
             else:
-                out = out * self._numbers(xp, piece.expression, raw_columns, {piece.level: 1.0})
-        return out
+                product = product * self._numbers(xp, piece.expression, raw_columns, {piece.level: 1.0})
+        return product
 
     def _numbers(
         self, xp: Namespace, expression: str, raw_columns: Mapping[str, Array], numbers: Mapping[str, float]
     ) -> Array:
-        """The number of each row's level, by its label, else 0; NaN where the entry is missing."""
+        """The entry of ``numbers`` for the label of each row's level, 0 without one; NaN where the level is missing."""
         (name,) = columns_of(expression)
-        row, levels = raw_columns[name], self.levels[name]
-        out = xp.where(xp.isnan(row), row, xp.zeros_like(row))
+        codes, levels = raw_columns[name], self.levels[name]
+        result = xp.where(xp.isnan(codes), codes, xp.zeros_like(codes))
         for code, label in zip(levels.values, levels.labels, strict=True):
-            out = xp.where(row == code, xp.full_like(row, numbers.get(label, 0.0)), out)
-        return out
+            result = xp.where(codes == code, xp.full_like(codes, numbers.get(label, 0.0)), result)
+        return result
 
 
 def compiled(
     text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: Any = None, offset: bool = False
 ) -> CompiledFormula:
-    """The formula over columns with these bounds and levels, or a refusal. ``offset`` says whether there may be one."""
+    """The formula over columns with these bounds and levels, or a refusal; ``offset`` says whether it may have one."""
     left, right = sides(text, needs_y)
     raw, declared_levels = columns_read(left, right), checked_levels(levels)
     declared = read_bounds(bounds) if isinstance(bounds, str) else bounds
@@ -180,18 +184,18 @@ def compiled(
 
 
 def _factor(expression: str, levels: Mapping[str, Levels]) -> str | None:
-    """The column that an expression takes as a factor: C(x), or x where levels are declared. None for another."""
+    """The column of an expression that is a factor: C(x), or x with declared levels; None if it is no factor."""
     node, inner = parsed(expression), plain(parsed(expression))
     if not isinstance(inner, ast.Name):
         return None
     called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "C"
     if called and inner.id not in levels:
-        raise ArgumentError("levels", f"must have an entry {inner.id!r}: the formula takes it as a factor.")
+        raise ArgumentError("levels", f"must have an entry {inner.id!r}, which is a factor of the formula.")
     return inner.id if called or (inner is node and inner.id in levels) else None
 
 
 def _baseline(expression: str, levels: Levels) -> Levels:
-    """The levels, that of C(x, Treatment("level")) first."""
+    """The levels with the baseline first, which C(x, Treatment("level")) may name."""
     labels = list(levels.labels)
     node = parsed(expression)
     if isinstance(node, ast.Call) and (len(node.args) > 1 or node.keywords):
@@ -206,8 +210,10 @@ def _baseline(expression: str, levels: Levels) -> Levels:
 def _derived(
     term: tuple[str, ...], covered: dict[frozenset[str], set[frozenset[str]]], domain: Intervals
 ) -> Iterator[Derived]:
-    """The columns of a term. ``covered`` are the sets of factors, by the numeric columns beside them, whose effects
-    the columns so far can express: a term has the columns that it adds to them, as patsy and R code factors.
+    """The design columns of a term, with factors coded as in R and patsy.
+
+    ``covered`` has, for each set of numeric expressions, the sets of factors whose products with them the columns so
+    far span. A term gets only the columns that add to their span.
     """
     factors = {name: piece for piece in term if (name := _key(piece, domain.levels)) is not None}
     numeric = [piece for piece in term if piece not in factors.values()]
@@ -216,7 +222,7 @@ def _derived(
     parts = [frozenset((name, False) for name in subset) for subset in subsets if subset not in expressed]
     expressed.update(subsets)
     if not parts:
-        raise refusal(f"must name each term once: {':'.join(term)!r} adds nothing to the terms before it.")
+        raise refusal(f"must have each term once: {':'.join(term)!r} adds nothing to the terms before it.")
     for coding in _merged(parts):
         full = dict(coding)
         pieces = [piece for piece in term if piece in numeric or _key(piece, domain.levels) in full]
@@ -224,13 +230,13 @@ def _derived(
 
 
 def _key(expression: str, levels: Mapping[str, Levels]) -> str | None:
-    """What identifies a factor: its column, or a comparison's text; None for a numeric expression."""
+    """The identity of a factor: its column, or the text of a comparison; None for a numeric expression."""
     return expression if logical(parsed(expression)) else _factor(expression, levels)
 
 
 def _merged(parts: list[frozenset[tuple[str, bool]]]) -> list[frozenset[tuple[str, bool]]]:
-    """Sets of factors, each with whether it has all levels: a set and the same with one factor more are one set in
-    which that factor has all its levels.
+    """Merge sets of factors, each with whether it has all its levels: a set and the same set with one more factor
+    become one set in which that factor has all its levels.
 
     >>> [sorted(part) for part in _merged([frozenset(), frozenset({("g", False)})])]
     [[('g', True)]]
@@ -244,7 +250,7 @@ def _merged(parts: list[frozenset[tuple[str, bool]]]) -> list[frozenset[tuple[st
 
 
 def _products(term: Sequence[str], full: set[str], domain: Intervals) -> Iterator[Derived]:
-    """The columns of a product of expressions; factors that are not ``full`` lack their baseline."""
+    """The design columns of a product of expressions; only factors in ``full`` keep their baseline."""
     if len(term) == 1 and (name := _factor(term[0], domain.levels)) is not None and not full:
         yield Derived(term[0].strip("`"), (Piece(term[0]),), levels=_baseline(term[0], domain.levels[name]))
         return
@@ -271,13 +277,12 @@ def _products(term: Sequence[str], full: set[str], domain: Intervals) -> Iterato
             bounds = bounds * factor_bounds
         name = ":".join(part.strip("`") for part, _, _ in combination)
         if not bounds.low < bounds.high:
-            raise refusal(f": {name!r} is the same in every row.")
+            raise refusal(f"must have terms that vary: {name!r} is the same in every row.")
         limits = checked_pair("formula", (bounds.low, bounds.high), f"has the term {name!r}, whose bounds ")
         yield Derived(name, tuple(piece for _, piece, _ in combination), bounds=limits)
 
 
 def missing_columns(formula: CompiledFormula, names: Sequence[str]) -> None:
     """Refuse a table that lacks columns of the formula."""
-    missing = [name for name in formula.raw if name not in names]
-    if missing:
+    if missing := [name for name in formula.raw if name not in names]:
         raise ValueError(f"the formula needs {list_columns(missing)}, which the table lacks.")

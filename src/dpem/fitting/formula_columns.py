@@ -1,4 +1,4 @@
-"""The columns of an expression: itself, or several of ``poly`` and ``bs``; their intervals and their values."""
+"""The columns of an expression, several for ``poly`` and ``bs``: their intervals and their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpem.tables.entries import Levels
 
 @dataclass(frozen=True)
 class Polynomial:
-    """``poly(x, degree)``: Legendre's polynomials on the bounds of x, or its powers."""
+    """``poly(x, degree)``: the Legendre polynomials on the bounds of x, or with ``raw`` the powers of x."""
 
     inner: ast.expr
     ends: Interval
@@ -32,15 +32,15 @@ class Polynomial:
         if self.raw:
             return x ** (part + 1.0)
         t = (2 * x - self.ends.low - self.ends.high) / (self.ends.high - self.ends.low)
-        before, now = t * 0.0 + 1.0, t  # by their recurrence
-        for k in range(1, part + 1):
-            before, now = now, ((2 * k + 1) * t * now - k * before) / (k + 1)
-        return now
+        previous, current = t * 0.0 + 1.0, t
+        for k in range(1, part + 1):  # (k + 1)·P_{k+1} = (2k + 1)·t·P_k − k·P_{k−1}
+            previous, current = current, ((2 * k + 1) * t * current - k * previous) / (k + 1)
+        return current
 
 
 @dataclass(frozen=True)
 class Spline:
-    """``bs(x, knots=[…])``: the ``bases`` are B-splines between the bounds of x."""
+    """``bs(x, knots=[…])``: B-splines between the bounds of x."""
 
     inner: ast.expr
     ends: Interval
@@ -55,35 +55,35 @@ class Spline:
 
     def values(self, x: Array, part: int) -> Array:
         host = np.asarray(x, dtype=float)
-        at = np.where(np.isnan(host), self.ends.low, host)
-        # the last basis function counts at the upper bound, where all others are 0
-        at = np.where(at >= self.ends.high, np.nextafter(self.ends.high, self.ends.low), at)
-        inside = np.nan_to_num(self.bases[part](at), nan=0.0)
-        return np.where(np.isnan(host), np.nan, np.clip(inside, 0.0, 1.0))
+        points = np.where(np.isnan(host), self.ends.low, host)
+        # SciPy's bases are 0 at the upper bound, where the last one has the limit 1
+        points = np.where(points >= self.ends.high, np.nextafter(self.ends.high, self.ends.low), points)
+        basis = np.nan_to_num(self.bases[part](points), nan=0.0)
+        return np.where(np.isnan(host), np.nan, np.clip(basis, 0.0, 1.0))
 
 
 def expansion(text: str, domain: Intervals) -> Polynomial | Spline | None:
-    """What an expression stands for that has several columns, or a refusal; None for any other."""
+    """The columns of ``poly`` or ``bs``, or a refusal; None for any other expression."""
     node = plain(parsed(text))
     if not isinstance(node, ast.Call) or function_name(node) not in ("poly", "bs"):
         return None
     if not node.args:
-        raise refusal(f": {ast.unparse(node)!r} must begin with its column, as in {function_name(node)}(x, …).")
+        raise refusal(f"cannot have {ast.unparse(node)!r}: it needs a column, as in {function_name(node)}(x, …).")
     ends, shown = walk(node.args[0], domain), ast.unparse(node)
     if function_name(node) == "poly":
         options = _options(node, ("degree", "raw"))
         degree = options.get("degree", 1)
         if not isinstance(degree, int) or not 1 <= degree <= 9 or not set(options) <= {"degree", "raw"}:
-            raise refusal(f": {shown!r} must be poly(x, degree) with a degree from 1 to 9.")
+            raise refusal(f"cannot have {shown!r}: write poly(x, degree) with a degree from 1 to 9.")
         return Polynomial(node.args[0], ends, degree, bool(options.get("raw", False)))
     options = _options(node, ("df", "knots", "degree", "include_intercept"))
     listed, degree = options.get("knots"), options.get("degree", 3)
     knots = sorted(listed) if isinstance(listed, list) and all(type(k) in (int, float) for k in listed) else []
-    example = f"give public ones inside the bounds, as in bs(x, knots=[{(ends.low + ends.high) / 2:g}])"
     if not knots or not all(ends.low < k < ends.high for k in knots):
-        raise refusal(f": {shown!r} would place knots by the rows: {example}.")
+        example = f"bs(x, knots=[{(ends.low + ends.high) / 2:g}])"
+        raise refusal(f"cannot have {shown!r}: give public knots inside the bounds, as in {example}.")
     if not set(options) <= {"knots", "degree", "include_intercept"} or degree not in range(1, 6):
-        raise refusal(f": {shown!r} takes knots, a degree from 1 to 5 and include_intercept, and nothing else.")
+        raise refusal(f"cannot have {shown!r}: bs takes knots, a degree from 1 to 5 and include_intercept.")
     extended = np.array([ends.low] * (degree + 1) + knots + [ends.high] * (degree + 1), dtype=float)
     places = range(int(not options.get("include_intercept", False)), len(knots) + degree + 1)
     bases = (BSpline.basis_element(extended[place : place + degree + 2], extrapolate=False) for place in places)
@@ -98,7 +98,7 @@ def _options(node: ast.Call, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _constant(node: ast.expr) -> Any:
-    """The number, Boolean, text or list, which R writes as c(…)."""
+    """The number, Boolean, text or list (in R: c(…)) that a node stands for; None for anything else."""
     if isinstance(node, ast.Call) and function_name(node) == "c":
         node = ast.List(node.args)
     try:
@@ -109,7 +109,7 @@ def _constant(node: ast.expr) -> Any:
 
 
 def interval(text: str, bounds: Mapping[str, Pair], part: int = 0, levels: Mapping[str, Levels] | None = None) -> Pair:
-    """The interval of an expression over these bounds; of one with several columns, of that one.
+    """The interval of column ``part`` of an expression over these bounds.
 
     >>> interval("x**2", {"x": (-2.0, 1.0)}), interval("x * y", {"x": (-2.0, 1.0), "y": (0.0, 3.0)})
     ((0.0, 4.0), (-6.0, 3.0))
@@ -118,12 +118,12 @@ def interval(text: str, bounds: Mapping[str, Pair], part: int = 0, levels: Mappi
     columns = expansion(text, domain)
     ends = walk(parsed(text), domain) if columns is None else columns.interval(part)
     if not max(abs(ends.low), abs(ends.high)) <= LARGEST:
-        raise refusal(f": {text!r} is not bounded over the bounds of its columns.")
+        raise refusal(f"cannot have {text!r}, which is not bounded over the bounds of its columns.")
     return ends.low, ends.high
 
 
 def values(text: str, domain: Arrays, part: int = 0) -> Array:
-    """The expression's value in each row of clamped columns; NaN where one of them is missing."""
+    """The values of column ``part`` of an expression over clipped columns; NaN where one of them is missing."""
     node, columns = plain(parsed(text)), expansion(text, Intervals(domain.bounds, domain.levels))
     if isinstance(node, ast.Name):
         return domain.columns[node.id]

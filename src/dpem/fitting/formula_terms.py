@@ -1,10 +1,11 @@
-"""Expressions of a formula, computed over the rows or over the public bounds of their columns.
+"""The expressions of a formula, evaluated over the rows or over the public bounds of their columns.
 
-An expression is a small part of Python: numbers, columns, arithmetic, comparisons and the functions below. It is never
-run by the interpreter: one walk over it computes with arrays or with intervals. Values come from raw columns that were
-clamped to their bounds first, so *a value lies in the expression's interval*: by induction over the expression, as each
-operation's interval holds its values over the intervals of its operands. What a function would have to learn from the
-rows (a mean, quantiles for knots) is refused.
+An expression is a small part of Python: numbers, columns, arithmetic, comparisons and the functions below. Python
+never runs it: :func:`walk` evaluates its syntax tree with arrays or with intervals. Functions that depend on other rows
+(a mean, quantiles as knots) are refused.
+
+*Lemma.* A value lies in the expression's interval. *Proof.* Columns are clipped to their bounds first. By induction,
+the interval of each operation contains its values over the intervals of its operands. ∎
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from dpem.query import Array, Namespace
 from dpem.tables.bounds import Pair
 from dpem.tables.entries import Levels
 
-#: Increasing functions, under the names that ``math`` and arrays have for them: what the argument must reach, and
-#: whether it must exceed it.
+#: Increasing functions, under their names in ``math`` and in the array API: the lower limit of the argument, and
+#: whether the argument must exceed it.
 FUNCTIONS: dict[str, tuple[float, bool]] = {
     **dict.fromkeys(("log", "log2", "log10"), (0.0, True)),
     **{"log1p": (-1.0, True), "sqrt": (0.0, False)},
     **dict.fromkeys(("exp", "expm1"), (-math.inf, False)),
 }
-#: Functions that learn from the rows, and the public way to write the same.
+#: Functions that depend on other rows, and what to write instead.
 FROM_DATA = {
     "center": "subtract a public number, as in I(x - 40)",
     "scale": "subtract and divide by public numbers, as in I((x - 40) / 10)",
@@ -63,21 +64,20 @@ def refusal(sentence: str) -> ArgumentError:
 
 @functools.lru_cache(maxsize=512)
 def parsed(text: str) -> ast.expr:
-    """The expression, or a refusal. What stands between backquotes is the name of a column."""
-    names = _QUOTED.findall(text)
+    """The syntax tree of an expression, or a refusal; a name in backquotes is that of a column."""
+    names = {f"_{name.encode().hex()}": name for name in _QUOTED.findall(text)}
     try:
-        tree = ast.parse(_QUOTED.sub(lambda found: f"_{found[1].encode().hex()}", text).strip(), mode="eval")
+        tree = ast.parse(_QUOTED.sub(lambda match: f"_{match[1].encode().hex()}", text).strip(), mode="eval")
     except SyntaxError:
-        raise refusal(f"has a term that cannot be read: {text!r}.") from None
-    spelled = {f"_{name.encode().hex()}": name for name in names}
+        raise refusal(f"has the invalid term {text!r}.") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            node.id = spelled.get(node.id, node.id)
+            node.id = names.get(node.id, node.id)
     return tree.body
 
 
 def columns_of(text: str) -> list[str]:
-    """The raw columns of an expression, in order."""
+    """The columns that an expression reads, in order."""
     names: list[str] = []
 
     def visit(node: ast.AST) -> None:
@@ -92,14 +92,14 @@ def columns_of(text: str) -> list[str]:
 
 
 def plain(node: ast.expr) -> ast.expr:
-    """The node without I( ) around it; of a factor C(x, …) the column."""
+    """The node inside of I( ), C( ) and offset( )."""
     while isinstance(node, ast.Call) and function_name(node) in ("I", "C", "offset") and node.args:
         node = node.args[0]
     return node
 
 
 def logical(node: ast.expr) -> bool:
-    """Whether the values are 0 and 1: a comparison, or several with & or | between them."""
+    """Whether the values are 0 and 1: a comparison, or comparisons joined by & or |."""
     node = plain(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
         return logical(node.left) and logical(node.right)
@@ -115,11 +115,11 @@ def _function_names() -> str:
     return ", ".join((*FUNCTIONS, "abs", "I", "C", "poly", "bs"))
 
 
-# --- one walk, over intervals or arrays ---------------------------------------------------------------------------
+# --- evaluation over intervals or arrays ------------------------------------------------------------------------------
 
 
 class Undefined(ValueError):
-    """An operation that is not defined over an interval, in words."""
+    """The reason why an expression is not defined over an interval."""
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,15 @@ class Interval:
 
     def __truediv__(self, other: Interval) -> Interval:
         if other.low <= 0 <= other.high:
-            raise Undefined("divides by a term whose bounds hold 0")
+            raise Undefined("divides by a term whose bounds contain 0")
         return self * Interval(1 / other.high, 1 / other.low)
 
     def __pow__(self, other: Interval) -> Interval:
         exponent, zero = other.low, self.low <= 0 <= self.high
         if other.low != other.high:
-            raise Undefined("has a power, which needs a number as its exponent")
+            raise Undefined("has an exponent that is not a number")
         if (exponent < 0 and zero) or (self.low < 0 and not exponent.is_integer()):
-            raise Undefined("is not defined over the whole bounds of its columns")
+            raise Undefined("is not defined everywhere between the bounds of its columns")
         ends = (self.low**exponent, self.high**exponent)
         return Interval.of(*ends, 0.0) if exponent > 0 and exponent % 2 == 0 and zero else Interval.of(*ends)
 
@@ -166,7 +166,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Intervals:
-    """What a walk computes with: intervals, from the bounds of the columns."""
+    """The domain of a walk that computes intervals from the bounds of columns."""
 
     bounds: Mapping[str, Pair]
     levels: Mapping[str, Levels]
@@ -178,7 +178,7 @@ class Intervals:
         if name in self.levels:
             return Interval(0.0, 1.0)  # comparisons do not use it
         if name not in self.bounds:
-            raise ArgumentError("bounds", f"must have an entry {name!r}, a column of the formula.")
+            raise ArgumentError("bounds", f"must have an entry {name!r}, which the formula reads.")
         return Interval(*self.bounds[name])
 
     def function(self, name: str, value: Any) -> Any:
@@ -186,7 +186,9 @@ class Intervals:
             return abs(value)
         least, more = FUNCTIONS[name]
         if value.low < least or (more and value.low == least):
-            raise Undefined(f"needs bounds {'above' if more else 'of at least'} {least:g}; they begin at {value.low:g}")
+            raise Undefined(
+                f"needs values {'above' if more else 'of at least'} {least:g}, but they begin at {value.low:g}"
+            )
         return Interval(getattr(math, name)(value.low), getattr(math, name)(value.high))
 
     def compared(self, op: ast.cmpop, a: Any, b: Any) -> Any:
@@ -195,7 +197,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class Arrays(Intervals):
-    """Arrays: the columns of a block of rows, NaN where they are missing."""
+    """The domain of a walk that computes arrays from the columns of a block of rows, NaN where a value is missing."""
 
     xp: Namespace
     columns: Mapping[str, Array]
@@ -210,13 +212,13 @@ class Arrays(Intervals):
         return getattr(self.xp, name)(value)
 
     def compared(self, op: ast.cmpop, a: Array, b: Array) -> Array:
-        both = a + b  # NaN where a side is missing
-        one = self.xp.ones_like(both)
-        return self.xp.where(self.xp.isnan(both), both, self.xp.where(COMPARISONS[type(op)](a, b), one, 0.0 * one))
+        total = a + b  # NaN where a side is missing
+        one = self.xp.ones_like(total)
+        return self.xp.where(self.xp.isnan(total), total, self.xp.where(COMPARISONS[type(op)](a, b), one, 0.0 * one))
 
 
 def walk(node: ast.expr, domain: Intervals) -> Any:
-    """The value of an expression in the domain, or a refusal."""
+    """The value of an expression in the domain: an interval or an array; or a refusal."""
     node = plain(node)
     try:
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
@@ -233,15 +235,17 @@ def walk(node: ast.expr, domain: Intervals) -> Any:
         if isinstance(node, ast.Call):
             return domain.function(*_argument(node, domain))
     except Undefined as error:
-        raise refusal(f": {ast.unparse(node)!r} {error}.") from None
+        raise refusal(f"cannot have {ast.unparse(node)!r}, which {error}.") from None
     except OverflowError:
-        raise refusal(f": {ast.unparse(node)!r} is not bounded over the bounds of its columns.") from None
-    why = f"use numbers, columns, + - * / **, comparisons, & and | between them, or {_function_names()}"
+        raise refusal(
+            f"cannot have {ast.unparse(node)!r}, which is not bounded over the bounds of its columns."
+        ) from None
+    advice = f"use numbers, columns, + - * / **, comparisons joined by & and |, or {_function_names()}"
     if isinstance(node, ast.Attribute):
-        why = "a name with a dot stands between backquotes"
+        advice = "write a name with a dot in backquotes"
     elif isinstance(node, ast.Name):
-        why = f"it has levels; write C({node.id}), or compare it with a level"
-    raise refusal(f"cannot have {ast.unparse(node)!r} here: {why}.")
+        advice = f"it has levels; write C({node.id}), or compare it with a level"
+    raise refusal(f"cannot have {ast.unparse(node)!r} here: {advice}.")
 
 
 def _binary(node: ast.BinOp, domain: Intervals) -> Any:
@@ -256,33 +260,33 @@ def _binary(node: ast.BinOp, domain: Intervals) -> Any:
 
 
 def _compared(node: ast.Compare, domain: Intervals) -> Any:
-    """Whether each side compares with the next, as 0 or 1. A column with levels compares with one of them."""
-    sides, out = [plain(side) for side in (node.left, *node.comparators)], domain.number(1.0)
+    """Whether all comparisons of a chain hold, as 0 or 1; a column with levels is compared with one of them."""
+    sides, product = [plain(side) for side in (node.left, *node.comparators)], domain.number(1.0)
     for op, left, right in zip(node.ops, sides, sides[1:], strict=False):
         names = [side.id for side in (left, right) if isinstance(side, ast.Name) and side.id in domain.levels]
         entries = [side.value for side in (left, right) if isinstance(side, ast.Constant)]
         if names and entries and isinstance(op, ast.Eq | ast.NotEq):
             code = domain.levels[names[0]].value(entries[0])
             if code != code:
-                raise Undefined(f"compares with {entries[0]!r}, which is no level of {names[0]!r}")
+                raise Undefined(f"compares {names[0]!r} with {entries[0]!r}, which is not one of its levels")
             a, b = domain.column(names[0]), domain.number(code)
         elif any(isinstance(entry, str) for entry in entries):
-            raise Undefined("compares with a text: levels must have the column, and the comparison be == or !=")
+            raise Undefined("compares with a text: use == or != and a column with declared levels")
         else:
             a, b = walk(left, domain), walk(right, domain)
-        out = out * domain.compared(op, a, b)
-    return out
+        product = product * domain.compared(op, a, b)
+    return product
 
 
 def _argument(node: ast.Call, domain: Intervals) -> tuple[str, Any]:
-    """A known function's name and argument."""
+    """The name and the value of the argument of a known function."""
     name, text = function_name(node), ast.unparse(node)
     if name in FROM_DATA:
-        raise refusal(f"cannot have {name}(…), which would learn from the rows: {FROM_DATA[name]}.")
+        raise refusal(f"cannot have {name}(…), which depends on other rows: {FROM_DATA[name]}.")
     if name in ("poly", "bs"):
-        raise refusal(f": {text!r} must be a term of its own, not a part of another.")
+        raise refusal(f"cannot have {text!r} inside of another expression; it must be a term of its own.")
     if name not in FUNCTIONS and name != "abs":
         raise refusal(f"cannot have {text!r}: known functions are {_function_names()}.")
     if len(node.args) != 1 or node.keywords:
-        raise refusal(f": {text!r} must have one argument, as in {name}(x).")
+        raise refusal(f"cannot have {text!r}: {name} takes one argument, as in {name}(x).")
     return name, walk(node.args[0], domain)

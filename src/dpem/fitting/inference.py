@@ -1,7 +1,7 @@
-"""Tests, contrasts and predictions of a fitted regression, under the names that statsmodels has for them.
+"""Tests, contrasts and predictions of a fitted regression, under their names in statsmodels.
 
-All of it is post-processing of released coefficients and of the covariance of their errors, at no price. Statistics are
-compared with normal and chi-square laws: errors hold sampling, privacy noise and what clipping may hide.
+They cost nothing: they are post-processing of the released coefficients and of their covariance, which covers sampling,
+privacy noise and the possible bias by clipping. Tests use the normal and the chi-square distribution.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dpem.fitting.results import UnitModel
 from dpem.fitting.uncertainty import Contrasts, WaldTest, hypotheses_about, pandas_of, standard_errors
 from dpem.query import Array, FloatArray, Namespace
 
-#: Coefficients whose joint test has a smaller p-value differ clearly from 0.
+#: A Wald test of all slopes with a smaller p-value outweighs an inconclusive fit check.
 CLEAR = 0.001
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted means with their errors, and intervals of new responses where the model has a law for them."""
+    """Predicted means of rows with their standard errors, and the linear predictors ``eta`` with theirs."""
 
     predicted_mean: FloatArray
     se_mean: FloatArray
@@ -35,9 +35,11 @@ class Predictions:
     model: RegressionResults
 
     def summary_frame(self, alpha: float = 0.05) -> Any:
-        """A DataFrame of means, errors and intervals; ``obs_ci_*`` are those of responses that are numbers."""
-        reach = float(ndtri(1 - is_fraction("alpha", alpha) / 2))
-        low, high = (self.model._inverse_link(self.eta + sign * reach * self.se_eta)[0] for sign in (-1, 1))
+        """A DataFrame of means, standard errors and intervals of level 1 − ``alpha``; where the response is a number,
+        ``obs_ci_lower`` and ``obs_ci_upper`` are the prediction interval of a new response.
+        """
+        z = float(ndtri(1 - is_fraction("alpha", alpha) / 2))
+        low, high = (self.model._inverse_link(self.eta + sign * z * self.se_eta)[0] for sign in (-1, 1))
         columns = {"mean": self.predicted_mean, "mean_se": self.se_mean, "mean_ci_lower": low, "mean_ci_upper": high}
         observed = self.model._new_responses(self.eta, self.se_eta, alpha)
         if observed is not None:
@@ -46,22 +48,22 @@ class Predictions:
 
 
 class RegressionResults(UnitModel):
-    """The tests, contrasts and predictions of a fitted regression with coefficients.
+    """The tests, contrasts and predictions of a fitted regression.
 
-    A subclass has ``_uncertainty`` with the covariance of its coefficients, the intercept first, and says how
-    predictors become means (``_inverse_link``) and what new responses may be (``_new_responses``).
+    A subclass defines ``_uncertainty`` with the covariance of its coefficients, the intercept first, and, if the link
+    is not the identity, ``_inverse_link``; where the response is a number, also ``_new_responses``.
     """
 
     def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The mean at a predictor, and its derivative."""
+        """The mean response at linear predictors ``eta``, and its derivative by ``eta``."""
         return eta, np.ones_like(eta)
 
     def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray] | None:
-        """The ends of intervals that hold new responses, where the response is a number."""
+        """The ends of prediction intervals of new responses, where the response is a number."""
         return None
 
     def _mean_offset(self) -> float:
-        """What the predictor has besides the coefficients at the released mean of the columns."""
+        """The offset at the released mean of the columns."""
         return 0.0
 
     def _predictors(self, X: Any) -> FloatArray:
@@ -73,49 +75,49 @@ class RegressionResults(UnitModel):
         errors = self._errors
         k = len(errors.covariance)
         if k == 0:
-            raise ValueError("the covariance of this fit's coefficients is not known.")
+            raise ValueError("this fit released no covariance of its coefficients, so they cannot be tested.")
         return errors.names[:k], errors.estimate[:k], errors.covariance
 
     def _design(self, X: Any) -> FloatArray:
-        """(1, the coordinates that have a coefficient) of each row, in the table's units; NaN where one is missing."""
+        """The design matrix in the table's units, with a column of ones first; NaN where a value is missing."""
         schema, places = self._parameter_schema, self._places()
 
-        def each(xp: Namespace, theta: Any, x: Array, y: Array) -> Array:
+        def design(xp: Namespace, theta: object, x: Array, y: Array) -> Array:
             return np.column_stack([np.ones(len(x)), (schema.middle + schema.half * x)[:, places]])
 
-        return np.asarray(self._each(each, X), dtype=float)
+        return np.asarray(self._each(design, X), dtype=float)
 
     def _places(self) -> list[int]:
-        """The coordinates that have a coefficient, among those of the fitted schema."""
+        """The positions in the fitted schema of the coordinates that have a coefficient."""
         return [self._parameter_schema.names.index(name) for name in self._coefficients()[0][1:]]
 
     def _failed_check(self, check: FitCheck) -> Diagnostic:
-        """A failed fit check is a note where the coefficients differ clearly from 0 and the check does not contradict
-        them: its price is a small part of theirs, and it is the noisier of the two.
+        """A note instead of a warning where the check is inconclusive and the slopes are jointly significant: the check
+        has a small part of the price, so it is noisier than they are.
         """
         k = len(self._coefficients()[0])
-        undecided = check.lead > -NEEDED * check.standard_error
-        if k < 2 or not undecided or self.wald_test(np.eye(k)[1:]).pvalue > CLEAR:
+        inconclusive = check.lead > -NEEDED * check.standard_error
+        if k < 2 or not inconclusive or self.wald_test(np.eye(k)[1:]).pvalue > CLEAR:
             return Diagnostic("fit-check", "warning", str(check))
         size = f"lead {check.lead:.3g} per row, standard error {check.standard_error:.2g}"
-        why = f"its own noise is too large, and the coefficients are jointly significant (Wald test, p < {CLEAR:g})."
+        why = f"its noise is too large, but the coefficients are jointly significant (Wald test, p < {CLEAR:g})."
         return Diagnostic("fit-check", "note", f"{check.verdict} ({size}): {why}")
 
-    # --- what users call -------------------------------------------------------------------------------------------
+    # --- public methods ---------------------------------------------------------------------------------------------
 
     def cov_params(self) -> Any:
-        """The covariance of the coefficients' errors, sampling and privacy together, as a DataFrame."""
+        """The covariance matrix of the coefficients, by sampling and privacy noise together, as a DataFrame."""
         names, _, covariance = self._coefficients()
         return pandas_of(dict(zip(names, covariance.T, strict=True)), names)
 
     def t_test(self, hypotheses: object) -> Contrasts:
-        """Test each linear hypothesis by itself.
+        """Test each linear hypothesis separately.
 
         Parameters
         ----------
         hypotheses : str or array of shape (hypotheses, coefficients)
-            Such as ``"educ = 0.1"`` or ``"C(region)=south - C(region)=west = 0, married = 0"``; a coefficient alone is
-            compared with 0. A name may stand between backquotes. Rows of an array are combinations compared with 0.
+            Such as ``"educ = 0.1"`` or ``"C(region)=south - C(region)=west = 0, married = 0"``; the right side is 0 if
+            it is left out. Names may be in backquotes. A row of an array is a combination that is compared with 0.
         """
         names, values, covariance = self._coefficients()
         R, q, labels = hypotheses_about(names, hypotheses)
@@ -127,24 +129,24 @@ class RegressionResults(UnitModel):
         Parameters
         ----------
         hypotheses : str or array of shape (hypotheses, coefficients)
-            As of :meth:`t_test`, or the name of a factor or a term, such as ``"C(region)"``: all of its coefficients.
+            As for :meth:`t_test`, or the name of a factor or term, such as ``"C(region)"``, for all its coefficients.
         """
         names, values, covariance = self._coefficients()
         R, q, _ = hypotheses_about(names, hypotheses)
         return WaldTest.of(R @ values - q, R @ covariance @ R.T, int(np.linalg.matrix_rank(R)))
 
     def get_prediction(self, X: Any) -> Predictions:
-        """Means of new rows with standard errors, intervals, and intervals of new responses.
+        """Predicted means of new rows with standard errors, confidence intervals and prediction intervals.
 
         Parameters
         ----------
         X : array, DataFrame, CSR matrix, source, Dask collection or array on a device
-            Rows with the columns that were fitted.
+            Rows with the columns of the fit.
 
         Returns
         -------
         Predictions
-            ``summary_frame(alpha)`` is a DataFrame of them; NaN where a covariate is missing.
+            Its ``summary_frame(alpha)`` is a DataFrame. Rows with a missing covariate have NaN.
         """
         design, eta = self._design(X), self._predictors(X)
         error = standard_errors(design, self._coefficients()[2])
@@ -152,14 +154,14 @@ class RegressionResults(UnitModel):
         return Predictions(mean, slope * error, eta, error, self)
 
     def marginal_effects(self, X: Any = None) -> Any:
-        """How the mean response changes with each coordinate: the average over rows of its derivative and, for a level,
-        of the change from the baseline. Each term of a formula is a coordinate of its own, as in statsmodels.
+        """Average marginal effects: the mean over rows of the derivative of the mean response by each coordinate, and
+        for a level of the change from the baseline. As in statsmodels, each term of a formula is a coordinate.
 
         Parameters
         ----------
         X : table, optional
-            Public rows to average over. Without them the effects are those at the released mean of the columns. If
-            these are the rows that were fitted, the guarantee does not cover the average.
+            Public rows to average over; without them, the effects at the released mean of the columns. The guarantee
+            does not cover an average over the rows of the fit.
 
         Returns
         -------
@@ -190,28 +192,30 @@ class RegressionResults(UnitModel):
     def _slope_effect(
         self, design: FloatArray, eta: FloatArray, values: FloatArray, j: int
     ) -> tuple[float, FloatArray]:
-        """The mean derivative by a coordinate, and its gradient by the coefficients."""
+        """The mean derivative by coordinate j, and its gradient by the coefficients."""
         slope = self._inverse_link(eta)[1]
-        bend = (self._inverse_link(eta + 1e-4)[1] - self._inverse_link(eta - 1e-4)[1]) / 2e-4
-        gradient = values[j] * (bend[:, None] * design).mean(axis=0)
+        second = (self._inverse_link(eta + 1e-4)[1] - self._inverse_link(eta - 1e-4)[1]) / 2e-4
+        gradient = values[j] * (second[:, None] * design).mean(axis=0)
         gradient[j] += slope.mean()
         return float(values[j] * slope.mean()), gradient
 
     def _level_effect(
         self, design: FloatArray, eta: FloatArray, values: FloatArray, factor: Sequence[int], j: int
     ) -> tuple[float, FloatArray]:
-        """The mean change from the baseline to a level, and its gradient by the coefficients."""
-        without = design.copy()
-        without[:, list(factor)] = 0.0
-        with_level = without.copy()
+        """The mean change from the baseline to level j of a ``factor``, and its gradient by the coefficients."""
+        baseline = design.copy()
+        baseline[:, list(factor)] = 0.0
+        with_level = baseline.copy()
         with_level[:, j] = 1.0
-        base = eta - design @ values  # the offset
-        (high, up), (low, down) = (self._inverse_link(base + rows @ values) for rows in (with_level, without))
-        gradient = (up[:, None] * with_level - down[:, None] * without).mean(axis=0)
+        offset = eta - design @ values
+        (high, high_slope), (low, low_slope) = (
+            self._inverse_link(offset + rows @ values) for rows in (with_level, baseline)
+        )
+        gradient = (high_slope[:, None] * with_level - low_slope[:, None] * baseline).mean(axis=0)
         return float((high - low).mean()), gradient
 
     def tidy(self, level: float = 0.95) -> Any:
-        """The coefficients as R's ``broom::tidy`` has them: a DataFrame, for ``to_csv``."""
+        """The coefficients as a DataFrame with the columns of R's ``broom::tidy``."""
         names, values, covariance = self._coefficients()
         contrasts = Contrasts(names, values, np.sqrt(np.diag(covariance)))
         low, high = contrasts.conf_int(level).T
@@ -219,7 +223,7 @@ class RegressionResults(UnitModel):
         return pandas_of({**columns, "p.value": contrasts.pvalue, "conf.low": low, "conf.high": high})
 
     def glance(self) -> Any:
-        """The fit in one row, as R's ``broom::glance`` has it: a DataFrame, for ``to_csv``."""
+        """The fit as a DataFrame of one row with the columns of R's ``broom::glance``."""
         plan, check = self.plan_, self.fit_check_
         columns: dict[str, list[Any]] = {"model": [plan.model], "nobs": [plan.n], "epsilon": [plan.epsilon]}
         columns |= {"delta": [plan.delta], "df": [len(self._coefficients()[0])]}
@@ -232,20 +236,20 @@ class RegressionResults(UnitModel):
 
 
 def compare(first: RegressionResults, second: RegressionResults, *, same_rows: bool = False) -> tuple[Any, WaldTest]:
-    """A DataFrame of the differences between the coefficients that two fits share, and a joint test that all are 0.
+    """The differences between the coefficients that two fits share, as a DataFrame, and a joint test that all are 0.
 
     Parameters
     ----------
     first, second : fitted estimators
-        Their privacy noise is independent. So is their sampling error, if they were fitted to different rows.
+        Their privacy noise is independent, and so is the sampling error of fits to different rows.
     same_rows : bool, default False
-        Whether both were fitted to the same rows: their sampling errors are then correlated, in a way that is not
-        released, and standard errors are those of the worst case.
+        Whether both were fitted to the same rows. The correlation of their sampling errors is then unknown, and
+        standard errors are those of the worst case.
     """
     parts = [fit._coefficients() for fit in (first, second)]
     shared = [name for name in parts[0][0] if name in parts[1][0]]
     if not shared:
-        raise ValueError("the two fits share no coefficient.")
+        raise ValueError("first and second have no coefficient in common.")
     places = [[names.index(name) for name in shared] for names, _, _ in parts]
     effect = parts[0][1][places[0]] - parts[1][1][places[1]]
     covariances = [part[2][np.ix_(place, place)] for part, place in zip(parts, places, strict=True)]
@@ -259,6 +263,6 @@ def compare(first: RegressionResults, second: RegressionResults, *, same_rows: b
 
 
 def normal_responses(eta: FloatArray, error: FloatArray, sigma: float, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Intervals of new responses with normal errors of one size."""
-    reach = float(ndtri(1 - alpha / 2)) * np.sqrt(error**2 + sigma**2)
-    return eta - reach, eta + reach
+    """Prediction intervals of responses with normal errors of standard deviation ``sigma``."""
+    half_width = float(ndtri(1 - alpha / 2)) * np.sqrt(error**2 + sigma**2)
+    return eta - half_width, eta + half_width

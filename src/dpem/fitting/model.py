@@ -1,4 +1,4 @@
-"""The contract of a model: the steps that fit it, its log-density, its simpler model, its simulated rows."""
+"""The base class of models, and the public numbers that a plan is made from and returns."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ Theta = TypeVar("Theta")
 
 
 class Effect(NamedTuple):
-    """The strength of effects that a prediction assumes: in words, the usual value, and others worth seeing, in
-    increasing order. ``percent``: predictions state it as a percentage.
+    """The strength of effects that a prediction assumes.
+
+    ``words`` say what is measured; ``usual`` is the default, ``others`` are the values of the planner's table in
+    increasing order; ``percent`` says whether predictions state it as a percentage.
     """
 
     words: str
@@ -28,7 +30,7 @@ class Effect(NamedTuple):
     percent: bool = False
 
     def checked(self, value: object) -> float:
-        """The value as a float; an ArgumentError unless it lies in the range of ``others``."""
+        """The value as a float; an ArgumentError if it lies outside the range of ``others``."""
         low, high = self.others[0], self.others[-1]
         if not is_number(value) or not low <= value <= high:
             raise ArgumentError(
@@ -38,7 +40,7 @@ class Effect(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Public numbers that a plan is made from. ``effect`` is for predictions only: a fit does not depend on it."""
+    """The public numbers that a plan is made from; ``effect`` changes the prediction only, not the fit."""
 
     n: int
     epsilon: float
@@ -50,7 +52,7 @@ class Sizes(NamedTuple):
 
 
 class PredictedFit(NamedTuple):
-    """The prediction of a fit, made before its charge. ``advice`` says what would make an infeasible fit feasible."""
+    """What a plan predicts before the charge; ``advice`` says how to make an infeasible fit feasible."""
 
     prediction: Prediction | None = None
     remarks: tuple[str, ...] = ()
@@ -67,33 +69,33 @@ class Model(ABC, Generic[Theta]):
     """
 
     schema: Schema
-    gaussian: ClassVar[bool] = True  # whether all its releases use Gaussian noise
-    effect: ClassVar[Effect | None] = None  # the effect size that its prediction assumes, if a user may choose it
+    gaussian: ClassVar[bool] = True  # whether all releases use Gaussian noise
+    effect: ClassVar[Effect | None] = None  # the assumed effect size, if a user may choose it
 
     @abstractmethod
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
-        """The steps of a fit, in order; the prices add up to at most ``sizes.rho``."""
+        """The steps of a fit in order; their prices add up to at most ``sizes.rho``."""
 
     @abstractmethod
     def log_density(self, xp: Namespace, theta: Theta, x: Array, y: Array) -> Array:
-        """The log-density of each row, missing values left out; of the response given the row where there is one."""
+        """The log-density of the observed values of each row; with a response, that of the response given the row."""
 
     @abstractmethod
     def simpler(self, theta: Theta) -> Theta:
-        """The parameters of the simpler model of the fit check, from what was released."""
+        """The parameters of the simpler model with which the fit check compares, from the fitted ones."""
 
     @abstractmethod
     def draw(self, theta: Theta, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
-        """n rows in unit coordinates, and their responses where the model has one."""
+        """Simulate n rows in unit coordinates, and their responses where the model has one."""
 
     def start(self) -> State:
         """The state before the first release."""
         return State()
 
     def schema_of(self, state: State) -> Schema:
-        """The schema of the columns that the parameters describe: all of them, or those that a step has chosen."""
+        """The schema of the coordinates that the parameters describe: all, or those that a step has chosen."""
         return self.schema if state.chosen is None else self.schema.take(state.chosen)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        """The prediction of a fit, from public numbers alone; a ValueError refuses a fit that cannot work at all."""
+        """Predict the fit from public numbers alone; an ArgumentError refuses a fit that cannot work at all."""
         return PredictedFit()

@@ -1,4 +1,4 @@
-"""The plan of a fit: sizes, steps, prices and the predicted error, all of them public."""
+"""The plan of a fit: sizes, steps, prices and the predicted error, all public."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from dpem.privacy.budget import unit
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted distribution of a quantity: its median and the interval of 90 % of fits, if the rows are as
-    ``assumed``.
+    """The predicted median of a quantity and the interval of 90 % of fits, if the rows are as ``assumed``.
 
-    ``failure`` is the probability of a failed start or selection; ``meaning`` states the prediction in a sentence;
-    ``detectable`` is the size below which a coefficient is mostly missed, where that is known.
+    ``failure`` is the probability that the start or the selection of columns fails, ``meaning`` the prediction in a
+    sentence, ``detectable`` the size below which a coefficient is usually missed (None: not known).
     """
 
     quantity: str
@@ -37,8 +36,8 @@ class Prediction:
 class Plan:
     """The steps of a fit of ``model`` to n rows, and their prices.
 
-    ``remarks`` are shown before the charge. ``feasible`` is False if the prediction is little more than noise;
-    ``advice`` then says what would help. ``settings`` are the model's arguments, by name.
+    ``remarks`` are shown before the charge. If ``feasible`` is False, little more than noise is expected, and
+    ``advice`` says what would help. ``settings`` are the model's arguments by name.
     """
 
     model: str
@@ -70,9 +69,7 @@ class Plan:
     def shares(self) -> list[tuple[str, float]]:
         """The description of each step and its share of the price; NaN where the price is infinite."""
         total = math.fsum(step.rho for step in self.steps)
-        if not 0 < total < math.inf:
-            return [(step.describe(), math.nan) for step in self.steps]
-        return [(step.describe(), step.rho / total) for step in self.steps]
+        return [(step.describe(), step.rho / total if 0 < total < math.inf else math.nan) for step in self.steps]
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain data, for files and digests."""
@@ -82,7 +79,7 @@ class Plan:
     def from_dict(cls, document: object, kinds: Collection[type[Step]] = ()) -> Plan:
         """The plan that :meth:`to_dict` wrote, or a ValueError that names the field.
 
-        Steps of the classes ``kinds`` are rebuilt; without any, all steps are descriptions that do not run.
+        Steps are instances of one of the classes ``kinds``; without ``kinds``, they are :class:`WrittenStep`.
         """
         hints = get_type_hints(cls)
         values = record(document, "plan", tuple(hints))
@@ -97,7 +94,7 @@ class Plan:
         return notebook("plan", self)
 
     def cells(self) -> dict[str, str]:
-        """The prediction as cells of a table of several plans, by column."""
+        """The cells of this plan in a table of several plans, by column."""
         cells = {}
         if (p := self.prediction) is not None:
             cells = {p.quantity: f"{p.median:.3g}", "9 of 10 within": f"{p.low:.3g} to {p.high:.3g}"}

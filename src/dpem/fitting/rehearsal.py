@@ -1,8 +1,8 @@
-"""Rehearsals: the real steps at the real noise levels, on simulated rows; and predictions from them.
+"""Rehearsals: the steps of a fit on simulated rows, for standard errors; and helpers of predictions.
 
-A plan before the fit and an interval after it need the same quantity: the distance of an estimate from the parameters
-that the rows were drawn from. The model draws rows, the steps run on them through a curator with the noise of a table
-of n rows, and estimates are compared with the parameters. The inputs are public or released, so a rehearsal is free.
+The model draws rows from given parameters, and the steps run on them with the noise of a table of n rows. The
+distribution of the estimates around the parameters is that of the fit's errors. The inputs are public or were
+released, so a rehearsal costs nothing.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource
 from dpem.tables.blocks import numpy_api
 
-#: Rows that are drawn at most; for longer tables the sampling error is scaled.
+#: At most this many rows are drawn; for longer tables the sampling error is scaled.
 MOST_ROWS = 20_000
 #: Rows that are summed at a time, so that they fit into a core's cache.
 PIECE = 4096
-#: Rows whose two most probable components differ by less than BOUNDARY in log-odds are used, and one in THIN others.
+#: :func:`boundary_sample` takes the rows whose two most probable components differ by less than BOUNDARY in log-odds,
+#: and one in THIN of the others.
 BOUNDARY, THIN = 4.0, 8
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Random numbers for simulated rows, the same for the same seed."""
+    """A generator of random numbers for simulated rows."""
     return np.random.default_rng(seed)
 
 
 def normal(seed: int, shape: tuple[int, ...]) -> FloatArray:
-    """Standard normal numbers for simulated errors, the same for the same seed."""
+    """Standard normal numbers for simulated errors, a function of the seed."""
     return generator(seed).standard_normal(shape)
 
 
 class SimulatedCurator(Curator):
     """A curator of simulated rows in unit coordinates: means over the rows, with the noise of a table of n rows.
 
-    Simulated rows need no protection, so it keeps no account and allows for no rounding.
+    Simulated rows need no protection, so nothing is charged and no slack is added for rounding.
     """
 
     def __init__(self, source: ArraySource, n: int, seed: int, rows_per_person: int = 1) -> None:
@@ -92,7 +93,7 @@ def rehearse(
     rows_per_person: int = 1,
     private: bool = True,
 ) -> State:
-    """The state after the steps on rows drawn from θ, as for a table of n rows; without noise if not ``private``."""
+    """The state after the steps on rows drawn from θ with the noise of n rows; without noise if not ``private``."""
     unit_model = replace(model, schema=model.schema.unit())
     x, y = model.draw(theta, min(n, rows), generator(seed))
     curator = SimulatedCurator(ArraySource(x, y), n, seed + 1, rows_per_person)
@@ -123,12 +124,12 @@ def bootstrap(
 ) -> Errors:
     """A parametric bootstrap: the fit's steps are repeated on rows drawn from the fitted θ, with and without noise.
 
-    ``values(state)`` are the numbers whose errors are wanted, with components in the order of θ. For more than
-    ``rows`` rows the sampling error is that of ``rows`` rows times √(rows/n); the noise is always that of n rows.
+    ``values(state)`` returns the numbers whose errors are wanted; it must put components into the order of θ. For
+    n > ``rows`` the sampling error is that of ``rows`` rows times √(rows/n). The noise is always that of n rows.
     """
 
     def spread(private: bool) -> FloatArray:
-        """Half the distance between the quantiles at ±1 standard deviation: outliers have little influence."""
+        """Half the distance between the 16 % and 84 % quantiles: a standard deviation that is robust to outliers."""
         repeat = functools.partial(rehearse, n=n, rows=rows, rows_per_person=rows_per_person, private=private)
         estimates = [values(repeat(model, steps, theta, seed=seed + 2 * i)) for i in range(repeats)]
         low, high = np.quantile(np.array(estimates), [0.1587, 0.8413], axis=0)
@@ -146,10 +147,10 @@ def bootstrap(
 
 
 def boundary_sample(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArray]:
-    """A sample of rows that contains all rows near a boundary between components, and the weight of each row in it.
+    """The indices and the weights of a sample of rows that contains all rows near a boundary between components.
 
-    If the parameters change little, nearly all rows that change component are near a boundary. ``log_weights`` is an
-    array of rows × components.
+    If parameters change little, nearly all rows that change their component are near a boundary. ``log_weights`` is
+    an array of rows × components.
     """
     largest_two = np.partition(log_weights, -2, axis=1)[:, -2:]
     at_boundary = largest_two[:, 1] - largest_two[:, 0] < BOUNDARY
@@ -160,7 +161,7 @@ def boundary_sample(log_weights: FloatArray) -> tuple[NDArray[np.intp], FloatArr
 
 
 def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
-    """The share of rows whose most probable component changes between two arrays of log-weights, rows × components.
+    """The weighted share of rows whose most probable component differs in two arrays of log-weights, rows × components.
 
     >>> rows = np.array([[0.0, -0.1], [0.0, -5.0]])
     >>> moved(rows, rows - [0.3, 0.0], np.array([0.5, 0.5]))
@@ -170,16 +171,14 @@ def moved(before: FloatArray, after: FloatArray, weight: FloatArray) -> float:
 
 
 def with_failures(median: float, scatter: float, failure: float, failed: float) -> tuple[float, float, float]:
-    """Median, 5 % and 95 % quantiles of a mixture: with probability 1 − ``failure`` the share is ``median`` times a
-    lognormal with standard deviation ``scatter`` of its logarithm; otherwise the start fails, and the share is at least
-    ``failed``.
+    """The median and the 5 % and 95 % quantiles of a share that is lognormal with median ``median`` and standard
+    deviation ``scatter`` of its logarithm, or, with probability ``failure``, max(``failed``, ``median``).
 
     >>> with_failures(0.01, 0.4, 0.0, 0.5)[0]
     0.01
     >>> with_failures(0.01, 0.4, 0.6, 0.5)[0]
     0.5
     """
-
     largest = max(failed, median)
 
     def quantile(probability: float) -> float:

@@ -1,6 +1,4 @@
-"""Methods of fitted estimators that need no further query: files, diagnostics, new rows, intervals. They use released
-numbers only.
-"""
+"""The base classes of fitted estimators: files, diagnostics, intervals and new rows, from released numbers alone."""
 
 from __future__ import annotations
 
@@ -36,13 +34,13 @@ class Fitted(BaseEstimator):
     ``theta_`` holds the released parameters: a dataclass ``Parameters`` in the estimator's module.
     """
 
-    #: Arguments that a file does not hold: a budget belongs to its process, and with a seed noise could be subtracted.
+    #: Arguments that a file leaves out: a budget belongs to its process, and whoever knows a seed can subtract noise.
     _not_written: ClassVar[tuple[str, ...]] = ("budget", "random_state")
-    #: Classes of steps that a file restores; other steps are read as descriptions only.
+    #: The classes of steps that are restored from a file; without any, steps are read as descriptions.
     _step_kinds: ClassVar[tuple[type[Step], ...]] = ()
 
     def _features_written(self) -> dict[str, object]:
-        """The columns, as a file stores them."""
+        """The columns as a file stores them."""
         names = getattr(self, "feature_names_in_", None)
         return {"count": self.n_features_in_, "names": None if names is None else list(map(str, names))}
 
@@ -52,7 +50,7 @@ class Fitted(BaseEstimator):
         return serialization.read(cls, content, guarantee)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether there are released parameters: a refused fit may have set ``n_features_in_``."""
+        """Whether parameters were released; ``n_features_in_`` alone may come from a refused fit."""
         return "theta_" in vars(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -63,20 +61,20 @@ class Fitted(BaseEstimator):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-#: Several rows of a person may count; see ``Curator.effective_rows``.
+#: The diagnostic of a fit with several rows per person; see ``Curator.effective_rows``.
 REPEATED_ROWS = Diagnostic(
     "repeated-rows",
     "note",
-    "Intervals hold even if all rows of a person are alike: the sampling variance is multiplied by rows_per_person. "
-    "If the rows of a person differ, intervals are wider than they need be.",
-    "Allow no more rows of a person than the analysis needs.",
+    "The sampling variance is multiplied by rows_per_person, so that intervals hold even if all rows of a person are "
+    "identical; where they differ, intervals are too wide.",
+    "Set rows_per_person no higher than the analysis needs.",
 )
 
 
 class FittedModel(Fitted):
     """A fitted model: its diagnostics, and the facts that reports, figures and notebooks show.
 
-    Methods up to :meth:`_declared_settings` are for subclasses to override.
+    Subclasses override the methods before :attr:`_products_with_levels`.
     """
 
     def _diagnostics(self) -> list[Diagnostic]:
@@ -96,7 +94,7 @@ class FittedModel(Fitted):
         return None
 
     def _extra(self) -> Extra | None:
-        """A further table for reports."""
+        """A further table for the report."""
         return None
 
     def _declared_settings(self) -> list[Setting]:
@@ -105,20 +103,21 @@ class FittedModel(Fitted):
 
     @property
     def _products_with_levels(self) -> tuple[str, ...]:
+        """The columns of a formula that are products with levels."""
         formula = getattr(self, "_formula_", None)
         return () if formula is None else formula.products_with_levels
 
     def _table_levels(self) -> Mapping[str, Levels]:
-        """Levels of the table's columns: of the raw ones, where the model has a formula."""
+        """The levels of the columns that new rows have."""
         return {}
 
     def _charged_plan(self) -> Plan:
-        """The plan that was charged, whose digest a ledger has."""
+        """The plan whose digest the ledger recorded at the charge."""
         return self.plan_
 
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:
-        """Diagnostics of the fit, a failed fit check first: computed from released numbers, at no price."""
+        """Diagnostics of the fit, a failed fit check first. They are computed from released numbers, at no price."""
         check_is_fitted(self)
         check = self.fit_check_
         failed = [] if check is None or check.better else [self._failed_check(check)]
@@ -140,16 +139,16 @@ class FittedModel(Fitted):
 
 
 class UnitModel(FittedModel):
-    """A fitted model in unit coordinates of declared columns, with standard errors of its parameters."""
+    """A fitted model in the unit coordinates of declared columns, with standard errors of its parameters."""
 
-    _not_written = (*Fitted._not_written, "bounds", "y_bounds", "levels")  # three are written column by column
+    _not_written = (*Fitted._not_written, "bounds", "y_bounds", "levels")  # a file has the last three column by column
 
     def _uncertainty(self) -> Uncertainty:
-        """Estimates and their standard errors, from what was released; computed once, on first use."""
+        """Estimates and their standard errors from the released numbers, computed on first use."""
         raise NotImplementedError
 
     def _picture_scale(self) -> tuple[FloatArray, str] | None:
-        """Factors that bring the parameters of :meth:`summary` to a common unit for a figure, and the unit's name."""
+        """Factors that convert the parameters of :meth:`summary` to a common unit for figures, and the unit's name."""
         return None
 
     def _declared_settings(self) -> list[Setting]:
@@ -175,7 +174,7 @@ class UnitModel(FittedModel):
     def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
         """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, and stack the results."""
         check_is_fitted(self)
-        return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._units(X, y)])
+        return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._unit_rows(X, y)])
 
     def _table_levels(self) -> Mapping[str, Levels]:
         formula = getattr(self, "_formula_", None)
@@ -186,7 +185,7 @@ class UnitModel(FittedModel):
         """The schema of the coordinates that the parameters describe."""
         return self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
 
-    def _units(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+    def _unit_rows(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         """New rows, and their responses if given, in unit coordinates, piece by piece."""
         schema = self._parameter_schema
         formula = getattr(self, "_formula_", None)
@@ -207,11 +206,11 @@ class UnitModel(FittedModel):
 
     @property
     def standard_errors_(self) -> FloatArray:
-        """Standard error of each parameter, in the order of :meth:`summary`; it covers sampling and privacy noise."""
+        """The standard error of each parameter, in the order of :meth:`summary`, by sampling and privacy noise."""
         return self._errors.total
 
     def conf_int(self, level: float = 0.95) -> FloatArray:
-        """Lower and upper end of an interval for each parameter, in the order of :meth:`summary`.
+        """The confidence interval of each parameter, in the order of :meth:`summary`.
 
         Parameters
         ----------
@@ -225,8 +224,8 @@ class UnitModel(FittedModel):
         return self._errors.intervals(level)
 
     def summary(self, level: float = 0.95) -> Any:
-        """A DataFrame with a row for each parameter: estimate, standard error, its parts (sampling, privacy, misfit),
-        the interval, and the detectable size. The fit check and a note on the errors are in its ``attrs``.
+        """A DataFrame with a row for each parameter: the estimate, the standard error and its parts (sampling, privacy,
+        misfit), the interval, and the detectable size. Its ``attrs`` hold the fit check and a note on the errors.
         """
         table = self._errors.frame(level)
         table.attrs["note"] = self._errors.note

@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """The moments Σu, Σ1.5·u² and Σ0.85·[observed] of each column, with u the entry scaled to [−1, 1] by public bounds.
+    """Σu, Σ1.5·u² and Σ0.85·[observed] of each column, with u the entry scaled to [−1, 1] by public bounds.
+
     Missing and infinite entries add 0.
 
-    *Lemma.* ℓ2 sensitivity 2√d, the same as that of Σu alone. *Proof.* One column at a time. Two observed entries
-    u ≥ v: the squared distance is (u−v)²(1 + 2.25(u+v)²). For a given difference it grows with |u+v|, so take u = 1,
-    v = t − 1 (the other end mirrors it): it is 4 + t·g(t) with g(t) = −4 + 10t − 9t² + 2.25t³, and g < 0 on [0, 2]
-    (its largest value there is about −0.61), so it is at most 4. Observed against missing: u² + 2.25u⁴ + 0.7225 ≤
-    3.9725 < 4. Two missing: 0. Adding d columns gives 4d. ∎
+    *Lemma.* ℓ2 sensitivity 2√d, the same as that of Σu alone. *Proof.* One column at a time. For two observed entries
+    u ≥ v the squared distance is (u−v)²(1 + 2.25(u+v)²). For a given difference it grows with |u+v|, so take u = 1,
+    v = t − 1 (the case v = −1 is symmetric): it is 4 + t·g(t) with g(t) = −4 + 10t − 9t² + 2.25t³, and g < 0 on [0, 2]
+    (its largest value there is about −0.61), so it is at most 4. An observed and a missing entry: u² + 2.25u⁴ + 0.7225
+    ≤ 3.9725 < 4. Two missing entries: 0. Adding d columns gives 4d. ∎
     """
 
     low: FloatArray = field(repr=False)
@@ -60,11 +61,11 @@ class ColumnMoments:
         total = np.zeros(3 * d)
         middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         for rows in pieces(chunk.X, 4096):
-            seen = np.isfinite(rows)
-            u = np.clip((np.where(seen, rows, 0.0) - middle) / half, -1.0, 1.0) * seen
+            observed = np.isfinite(rows)
+            u = np.clip((np.where(observed, rows, 0.0) - middle) / half, -1.0, 1.0) * observed
             total[:d] += u.sum(axis=0)
             total[d : 2 * d] += 1.5 * np.square(u).sum(axis=0)
-            total[2 * d :] += 0.85 * seen.sum(axis=0)
+            total[2 * d :] += 0.85 * observed.sum(axis=0)
         return total
 
 
@@ -78,7 +79,10 @@ class Parameters:
 
 @dataclass(frozen=True)
 class ColumnScales(Step):
-    """Release the moments of each column within ``low`` and ``high``; spreads are at least what the noise can make."""
+    """Release the moments of each column within ``low`` and ``high``.
+
+    A variance is at least the standard deviation of the noise (of entries scaled to [−1, 1]).
+    """
 
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
@@ -109,8 +113,8 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         The privacy guarantee for replacing one row, or all rows of one person. Both must be given.
     bounds : (low, high)
         Public bounds of the columns: two numbers, or two vectors with one entry per column. Entries outside are
-        clipped for the estimate, but not by ``transform``. Bounds must not be computed from the data: use the range
-        of the measurement.
+        clipped for the estimate, but not by ``transform``. Do not compute bounds from the data: use the range of the
+        measurement.
     {shared}
 
     Attributes
@@ -118,7 +122,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
     mean_, scale_ : arrays
         Released centre and standard deviation of each column.
     mean_error_, scale_error_, only_noise_ : arrays
-        Their standard errors, and which columns have a spread that noise alone explains.
+        Their standard errors, and the columns whose spread noise alone explains.
     releases_, guarantee_
         The releases with their prices, and the guarantee.
 
@@ -148,7 +152,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
 
     @atomic
     def fit(self, X: object, y: object = None) -> Self:
-        """Release the mean and spread of each column. NaN and infinite entries count as missing. ``y`` is ignored."""
+        """Release the mean and spread of each column; entries that are not finite are missing. ``y`` is ignored."""
         self._check_arguments()
         source = source_of(self, X, needs_y=False, accept_sparse=False, **self._unit())
         plan = self._preview_plan(source)
@@ -160,7 +164,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         return self
 
     def _set_fitted(self, state: State, plan: Plan, guarantee: Guarantee) -> None:
-        """Set the fitted attributes; a ValueError refuses those of a file that contradict each other."""
+        """Set the fitted attributes; a ValueError refuses parameters of a file that do not fit its columns."""
         theta, d = state.theta, self.n_features_in_
         self._bounds(d)
         if not theta.mean.shape == theta.scale.shape == (d,) or not (theta.scale > 0).all():
@@ -176,7 +180,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         self._preview_plan(source)
 
     def _preview_plan(self, source: Source) -> Plan:
-        """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
+        """The plan of a fit to these rows, refused where the fit would be. No query is sent."""
         epsilon, delta = self._privacy_parameters()
         n, d = source.n_rows, source.n_features
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
@@ -190,7 +194,7 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         return "scale"
 
     def transform(self, X: object) -> Any:
-        """``(X − mean_) / scale_``, as the kind of table that X is, so that a pipeline accepts every kind."""
+        """``(X − mean_) / scale_``, as the same kind of table as X."""
         check_is_fitted(self)
         return scaled_rows(self, X, self.mean_, self.scale_)
 
@@ -215,32 +219,32 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         with np.errstate(over="ignore"):
             middle, half = (low + high) / 2, (high - low) / 2
         if not (np.isfinite(middle).all() and np.isfinite(half).all() and (half > 0).all()):
-            raise ArgumentError("bounds", "must have a middle and a width that are ordinary floating-point numbers.")
+            raise ArgumentError("bounds", "must have a finite middle and a finite width above 0 in floating point.")
         return low, high
 
     @property
     def mean_error_(self) -> FloatArray:
-        """Standard errors of ``mean_``, by noise and sampling together, if no entry is missing."""
+        """Standard errors of ``mean_`` by noise and sampling, if no entry is missing."""
         noise, n, half = self._released_noise()
         return np.asarray(half * np.hypot(noise, self.scale_ / half / math.sqrt(n)))
 
     @property
     def scale_error_(self) -> FloatArray:
-        """Standard errors of ``scale_``, likewise; a spread that noise explains has itself as its error."""
+        """Standard errors of ``scale_``, likewise; where noise alone explains a spread, the spread itself."""
         noise, n, half = self._released_noise()
         low, high = self._bounds(len(self.mean_))
-        middle, size = np.abs(self.mean_ - (low + high) / 2) / half, self.scale_ / half
-        noise_error, sampling_error = noise * np.hypot(1 / 1.5, 2 * middle) / (2 * size), size / math.sqrt(2 * n)
+        mean, spread = np.abs(self.mean_ - (low + high) / 2) / half, self.scale_ / half  # of entries in [−1, 1]
+        noise_error, sampling_error = noise * np.hypot(1 / 1.5, 2 * mean) / (2 * spread), spread / math.sqrt(2 * n)
         return np.where(self.only_noise_, self.scale_, half * np.hypot(noise_error, sampling_error))
 
     @property
     def only_noise_(self) -> NDArray[np.bool_]:
-        """Which spreads are within what noise makes of a constant column."""
+        """Whether noise alone could give a constant column this spread."""
         noise, _, half = self._released_noise()
         return np.asarray(self.scale_ <= half * math.sqrt(max(2 * noise, 1e-12)) * (1 + 1e-6))
 
     def _released_noise(self) -> tuple[float, int, FloatArray]:
-        """The noise of a released moment, the number of rows, and half the width of the bounds."""
+        """The standard deviation of the noise of a moment, the number of rows, and half the width of the bounds."""
         check_is_fitted(self)
         release, (low, high) = self.releases_[-1], self._bounds(len(self.mean_))
         return release.scale, release.n_rows, (high - low) / 2
@@ -252,10 +256,10 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
 
 
 def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
-    """One guarantee for all releases of a fitted scikit-learn pipeline of private steps.
+    """The joint guarantee of the private steps of a fitted scikit-learn pipeline.
 
-    Refuses a pipeline with a step that was fitted to the data and states no guarantee. Where steps protect different
-    numbers of rows per person, the guarantee is for the smallest.
+    Refuses a pipeline with a fitted step that states no guarantee. If steps protect different numbers of rows per
+    person, the guarantee is for the smallest.
     """
     guarantees = []
     for name, step in pipeline.steps:
@@ -263,6 +267,6 @@ def pipeline_guarantee(pipeline: Pipeline) -> Guarantee:
             continue
         check_is_fitted(step)
         if not isinstance(getattr(step, "guarantee_", None), Guarantee):
-            raise ValueError(f"step {name!r} of the pipeline states no guarantee, so neither can the whole.")
+            raise ValueError(f"the pipeline's step {name!r} states no guarantee, so the pipeline has none.")
         guarantees.append(step.guarantee_)
     return together(guarantees)

@@ -1,6 +1,6 @@
 """A grid search that is private as a whole: all fits and the choice among them share one (ε, δ).
 
-scikit-learn's ``GridSearchCV`` is not private: each of its fits is charged, but it chooses by scores that are computed
+scikit-learn's ``GridSearchCV`` is not private, even with private estimators: it chooses by scores that are computed
 from the rows without noise, so that a single row can decide which fit is published.
 """
 
@@ -37,23 +37,24 @@ from dpem.tables.inputs import frame_of, open_table, source_of
 if TYPE_CHECKING:
     from dpem.privacy import Budget, Ledger
 
-#: The share of the price that the choice gets; the candidates divide the rest equally.
+#: The choice's share of the price; the candidates divide the rest equally.
 CHOICE_SHARE = 0.1
-#: Rows whose densities are held at once.
+#: Rows whose densities are computed at a time.
 PIECE = 4096
-#: Arguments that must not be in the grid: the search sets them, or they declare the table (levels, formula).
+#: Arguments that a grid must not contain: the search sets them, or they declare the table (levels, formula).
 _FIXED = ("epsilon", "delta", "person", "rows_per_person", "budget", "random_state", "levels", "formula")
 
-#: The log-densities of rows and their responses under a fitted model.
+#: A function from rows and their responses to their log-densities under a fitted model.
 Density = Callable[[FloatArray, FloatArray | None], FloatArray]
 
 
 @dataclass(frozen=True)
 class CandidateScores:
-    """For each of k candidates, Σ clamp(log p_c(row) − log p̄(row), ±log 2k), where p̄ is the candidates' average.
+    """For each of k candidates c, Σ clamp(log p_c(row) − log p̄(row), ±log 2k), where p̄ is the mean of the candidates'
+    densities.
 
-    Beside their average, densities have no unit, and the logarithm is at most log k; the clamp below makes it the
-    same size downwards, so that a row that one candidate cannot explain counts, but for no more than any other.
+    Ratios of densities have no unit, and log p_c/p̄ is at most log k. The clamp below bounds how much a row that
+    candidate c cannot explain counts against it.
 
     *Lemma.* ℓ∞ sensitivity 2·log 2k. *Proof.* Every entry of a contribution is clamped to ±log 2k after it is computed;
     what is not a number counts as 0. ∎
@@ -85,7 +86,7 @@ class CandidateScores:
         return total
 
     def _contributions(self, rows: FloatArray, y: FloatArray | None) -> FloatArray:
-        """One row for each record, one column for each candidate. Rows without a response count 0."""
+        """The contribution of each row, with a column for each candidate; 0 for rows without a response."""
         missing = np.zeros(len(rows), dtype=bool) if y is None else ~np.isfinite(y)
         responses = None if y is None else np.where(missing, 0.0, y)
         logs = np.column_stack([density(rows, responses) for density in self.densities])
@@ -98,7 +99,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     """Fit an estimator at every point of a grid and choose one of the fits; the whole search is (ε, δ)-private.
 
     The price of (ε, δ) is divided beforehand: a tenth for the choice, the rest in equal parts for the candidates, each
-    of which is fitted to all rows. The choice takes the candidate with the largest mean log-density, relative to the
+    of which is fitted to all rows. The choice is the candidate with the largest mean log-density relative to the
     candidates' average, clamped (:class:`CandidateScores`) and with Gumbel noise.
 
     *Lemma.* Everything published is (ε, δ)-DP. *Proof.* The prices of the candidates and of the choice were fixed
@@ -110,8 +111,8 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     estimator : estimator
         A private estimator with ``score_samples``, such as ``DPGaussianMixture``, without a budget of its own.
     param_grid : dict or list of dicts
-        Values to try for the estimator's arguments, as for scikit-learn's ``GridSearchCV``. With k points, each fit has
-        a k-th of the candidates' price.
+        Values to try for the estimator's arguments, as for scikit-learn's ``GridSearchCV``. With k points, each fit
+        gets 1/k of the candidates' price.
     epsilon, delta : float
         The guarantee of the whole search. Both must be given.
     {shared}
@@ -119,11 +120,11 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
     Attributes
     ----------
     best_estimator_, best_params_, best_index_
-        The chosen fit. Its ``guarantee_`` is that of the whole search, since the choice depends on all fits. (A model
-        file states the ε of one fit, so :func:`~dpem.save_model` refuses it; joblib saves it, and
-        :func:`~dpem.write_report` states the guarantee of the whole search.)
+        The chosen fit. Its ``guarantee_``, which its report states, is that of the whole search, since the choice
+        depends on all fits. :func:`~dpem.save_model` refuses it, since a model file states the ε of one fit; joblib
+        saves it.
     candidates_ : tuple of estimators
-        All fits, in the grid's order; each has been paid for.
+        All fits in the grid's order, which may be published too.
     releases_, guarantee_
         The releases of all fits and of the choice, and the guarantee of the whole search.
 
@@ -158,9 +159,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         """Fit every candidate to the rows and choose one. All refusals come before the charge."""
         epsilon, delta = self._privacy_parameters()
         if math.isinf(epsilon):
-            raise ArgumentError(
-                "epsilon", "must be finite: without privacy, scikit-learn's GridSearchCV searches better."
-            )
+            raise ArgumentError("epsilon", "must be finite; without privacy, use scikit-learn's GridSearchCV.")
         points = self._points()
         price = largest_price(epsilon, delta, gaussian=False)
         source = self._source(X, y)
@@ -194,12 +193,12 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         return self.best_estimator_.predict(X)
 
     def _source(self, X: object, y: object) -> Source:
-        """The rows on which candidates are compared, converted to numbers as for the candidates' fits."""
+        """The rows on which candidates are compared, converted to numbers as in the candidates' fits."""
         needs_y = get_tags(self.estimator).target_tags.required
         if not isinstance(self.estimator, PrivateEstimator):
             return source_of(self, X, y, needs_y=needs_y, **self._unit())
         if self.estimator.max_weight is not None:
-            raise ArgumentError("estimator", "must have no max_weight: a search takes no weights.")
+            raise ArgumentError("estimator", "must have no max_weight: a search cannot weight rows.")
         if (formula := self.estimator._compiled()) is not None:
             if needs_y or not is_frame(X):
                 raise ArgumentError(
@@ -213,7 +212,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         return source_of(self, X, y, needs_y=needs_y, **self._unit())
 
     def _points(self) -> list[dict[str, object]]:
-        """The points of the grid; an ArgumentError if the estimator or the grid is unsuitable."""
+        """The points of the grid; an ArgumentError refuses an unsuitable estimator or grid."""
         if not hasattr(self.estimator, "score_samples") or not hasattr(self.estimator, "epsilon"):
             raise ArgumentError(
                 "estimator",
@@ -228,13 +227,13 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
             points = list(ParameterGrid(self.param_grid))
         except (TypeError, ValueError):
             raise ArgumentError(
-                "param_grid", "must be a dict of argument names with lists of values, or a list."
+                "param_grid", "must be a dict with a list of values for each argument, or a list of such dicts."
             ) from None
         parameters = self.estimator.get_params()
         for name in sorted({name for point in points for name in point}):
             if name in _FIXED or name not in parameters:
                 reason = "is the same for all candidates" if name in _FIXED else "is no argument of the estimator"
-                raise ArgumentError("param_grid", f"must name arguments of the estimator, but {name!r} {reason}.")
+                raise ArgumentError("param_grid", f"must name arguments that may differ, but {name!r} {reason}.")
         return points
 
     def _candidate(self, point: Mapping[str, object], delta: float) -> PrivateFit:
@@ -258,7 +257,7 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
 
 
 def _priced(candidate: PrivateFit, share: float, X: object, y: object) -> PrivateFit:
-    """The candidate with the largest ε whose price is within its share. Refusals of its fit are raised here."""
+    """Give the candidate the largest ε whose price is within its share; raises whatever its fit would refuse."""
     for gaussian in (False, True):
         candidate.set_params(epsilon=Price(share, gaussian).epsilon(candidate.delta))
         with warnings.catch_warnings():
@@ -270,9 +269,9 @@ def _priced(candidate: PrivateFit, share: float, X: object, y: object) -> Privat
 
 
 def _density(fit: PrivateFit, source: Source) -> Density:
-    """The log-density of rows under a fitted model; chunks of rows have no column names to be compared."""
-    nameless = copy.copy(fit)
-    nameless.__dict__.pop("feature_names_in_", None)
+    """The log-density of rows under a fitted model."""
+    fit = copy.copy(fit)
+    fit.__dict__.pop("feature_names_in_", None)  # chunks of rows have no column names to compare
     if getattr(source, "has_response", False):
-        return lambda rows, y: nameless.score_samples(rows, y)
-    return lambda rows, y: nameless.score_samples(rows)
+        return lambda rows, y: fit.score_samples(rows, y)
+    return lambda rows, y: fit.score_samples(rows)

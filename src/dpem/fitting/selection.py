@@ -1,9 +1,9 @@
-"""Column selection for wide tables: a private selection by scores that need no scale of a column, and backward
-elimination among the selected columns.
+"""Column selection for wide tables: forward selection by private scores, then backward elimination.
 
-Columns are chosen in rounds by how well a threshold in them separates rows with large residuals from rows with small
-ones: first residuals from the response alone, then from the fit on the columns chosen so far. Where columns are
-correlated a neighbour is often chosen before the column that matters; so a few more are chosen than are kept.
+A column's score measures how well a threshold in it separates rows with positive residuals from rows with negative
+ones, which does not depend on the column's scale. In the first round residuals are those of the response alone, later
+those of the fit to the columns chosen so far. Where columns are correlated, another one is often chosen before the
+column that matters; so a few more columns are chosen than backward elimination keeps.
 """
 
 from __future__ import annotations
@@ -11,37 +11,46 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar, Protocol
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
 from numpy.typing import NDArray
 
 from dpem.fitting.model import Sizes
-from dpem.fitting.step import Step
+from dpem.fitting.step import ModelT, State, StateT, Step, prices
 from dpem.privacy import Curator
 from dpem.queries.narrow import NarrowQuery, rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+from dpem.tables.schema import Schema
 
 #: Bins between the bounds of a column; thresholds are their edges.
 SIDE_BINS = 64
-#: The part of a choice's price that measures the mean residual, which the choice is to ignore.
-BALANCE = 0.05
+#: The share of a choice's price for the mean residual, which scores subtract.
+MEAN_SHARE = 0.05
 
 
 class ScaledResiduals(ABC):
-    """How residuals of rows are computed at released parameters."""
+    """Residuals at released parameters, in units of the largest possible one."""
 
     @abstractmethod
     def scaled(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
-        """Each row's residual over the largest possible one, and which rows count, as 0 or 1; the residual of a row
-        that does not count is 0.
-        """
+        """The scaled residual of each row, and whether the row counts, as 0 or 1; if not, its residual is 0."""
+
+
+class SelectingModel(Protocol):
+    """A model whose columns :class:`ChooseColumns` can choose."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    def residuals(self, state: State) -> ScaledResiduals:
+        """The residuals of the fit to the columns chosen so far."""
 
 
 @dataclass(frozen=True)
 class MeanResidual(NarrowQuery):
-    """Σ (r, 1) over the rows that count, r the residual, clipped to [−1, 1].
+    """Σ (r, 1) over the rows that count, with r the scaled residual, clipped to [−1, 1].
 
     *Lemma.* ℓ2 sensitivity 2. *Proof.* Two rows that count differ by |r − r′| ≤ 2, a row that counts and one that does
     not by ‖(r, 1)‖ ≤ √2. ∎
@@ -64,15 +73,15 @@ class MeanResidual(NarrowQuery):
 
 @dataclass(frozen=True)
 class ThresholdScores(NarrowQuery):
-    """For each coordinate half the sum of rows' residuals in each of its bins; folded into one score each.
+    """For each bin of each coordinate, half the sum of the rows' residuals; :meth:`folded` makes them scores.
 
-    With r a row's residual less the ``mean``, over 1 + |mean|, clipped to [−1, 1], and f = ±½ above and below a
-    threshold (0 where the value is missing), the score of a coordinate is the largest |mean of r·f| over its
-    thresholds. Those in ``without`` have none: the others are counted anew, in their order.
+    Let r be a row's scaled residual minus ``mean``, divided by 1 + |mean| and clipped to [−1, 1], and f = ½ above a
+    threshold, −½ below it, 0 where the value is missing. The score of a coordinate is the largest |mean of r·f| over
+    its thresholds. Coordinates in ``without`` get no score, and the others are numbered without them.
 
-    *Lemma.* Replacing a row moves every score by at most 1/n. *Proof.* |r| ≤ 1, so r·f lies in [−½, ½] and its mean
-    moves by at most 1/n, for each threshold; a supremum of functions that move by at most 1/n moves by at most 1/n.
-    So do the sums of r/2 in the bins. Rounding: the sizes of the 64 means add up to at most ½, so partial sums err by
+    *Lemma.* Replacing a row changes every score by at most 1/n. *Proof.* |r| ≤ 1, so r·f lies in [−½, ½] and its mean
+    changes by at most 1/n, for each threshold; so does the largest. The sum of r/2 in a bin changes by at most 1.
+    Rounding: the sizes of the 64 means add up to at most ½, so partial sums err by
     at most 63u·½ (u = 2⁻⁵³), scores by at most (3·63 + 3)u·½, and the scores of two tables by twice that, which is less
     than ``fold_rounding`` times the size ½ of a contribution. ∎
     """
@@ -113,10 +122,8 @@ class ThresholdScores(NarrowQuery):
 
 
 @dataclass(frozen=True)
-class ChooseColumns(Step):
-    """The columns that best separate rows with large residuals from rows with small ones; ``model.residuals(state)``
-    has the residuals from what was released.
-    """
+class ChooseColumns(Step[SelectingModel, State]):
+    """Choose the ``columns`` with the largest :class:`ThresholdScores` among those that were not chosen before."""
 
     columns: int = 1
     passes = 2
@@ -124,38 +131,40 @@ class ChooseColumns(Step):
     def describe(self) -> str:
         return f"choice of {self.columns} {'column' if self.columns == 1 else 'columns'}"
 
-    def run(self, curator: Curator, model: Any, state: Any) -> Any:
-        source, private = model.residuals(state), math.isfinite(self.rho)
-        balance, choice = (BALANCE * self.rho, (1 - BALANCE) * self.rho) if private else (self.rho, self.rho)
-        total, counted = (float(part) for part in curator.measure(MeanResidual(model.schema, source), balance))
+    def run(self, curator: Curator, model: SelectingModel, state: State) -> State:
+        source = model.residuals(state)
+        mean_price, choice_price = prices(self.rho, [MEAN_SHARE, 1 - MEAN_SHARE])
+        total, counted = curator.measure(MeanResidual(model.schema, source), mean_price).tolist()
+        # the limits keep the quotient usable where few rows count
         mean = float(np.clip(total / max(counted, 0.05), -0.9, 0.9))
         before = np.empty(0, dtype=np.intp) if state.chosen is None else state.chosen
         others = np.delete(np.arange(model.schema.width), before)
         query = ThresholdScores(model.schema, source, mean, before)
-        return replace(state, chosen=np.concatenate([before, others[curator.select(query, self.columns, choice)]]))
+        new = others[curator.select(query, self.columns, choice_price)]
+        return replace(state, chosen=np.concatenate([before, new]))
 
 
 def round_sizes(columns: int, rounds: int) -> list[int]:
-    """How many columns each round chooses, of so many in all.
+    """The numbers of columns that rounds of equal size choose, ``columns`` in all.
 
     >>> round_sizes(5, 2), round_sizes(2, 5)
     ([3, 2], [1, 1])
     """
-    each = math.ceil(columns / rounds)
-    return [min(each, columns - first) for first in range(0, columns, each)]
+    size = math.ceil(columns / rounds)
+    return [min(size, columns - first) for first in range(0, columns, size)]
 
 
 def miss_probability(signal: float, price: float, columns: int, sizes: Sizes, width: int) -> float:
-    """The chance that a column is missed whose score is ``signal``: that the largest noise of ``width`` columns exceeds
-    it, where so many are chosen at that price in all.
+    """The probability that a column with score ``signal`` is missed: that the largest noise among ``width`` scores
+    exceeds it, if ``price`` pays for the choice of ``columns`` columns.
     """
-    noise = sizes.rows_per_person * math.sqrt(columns / (2 * (1 - BALANCE) * price)) / sizes.n
+    noise = sizes.rows_per_person * math.sqrt(columns / (2 * (1 - MEAN_SHARE) * price)) / sizes.n
     return 1 / (1 + math.exp(min(signal / noise, 700.0)) / width)
 
 
 @dataclass(frozen=True)
-class KeepColumns(Step):
-    """Restrict the fit to the columns that :func:`best_columns` kept. It sends no query."""
+class KeepColumns(Step[ModelT, StateT]):
+    """Restrict the fit to the columns of its parameters, which :func:`best_columns` selected. It sends no query."""
 
     columns: int = 1
     passes = 0
@@ -163,16 +172,15 @@ class KeepColumns(Step):
     def describe(self) -> str:
         return f"the best {self.columns} of the chosen columns are kept, the others have slope 0"
 
-    def run(self, curator: Curator, model: Any, state: Any) -> Any:
+    def run(self, curator: Curator, model: ModelT, state: StateT) -> StateT:
         return replace(state, chosen=state.theta.chosen)
 
 
 def best_columns(information: FloatArray, slopes: FloatArray, most: int) -> NDArray[np.intp]:
-    """Backward elimination: drop the least useful column until ``most`` are left; return those, in order.
+    """Backward elimination: drop the least useful column until ``most`` are left; return their indices in order.
 
-    ``information`` is C, the inverse covariance of the estimated slopes. Dropping column j increases the quadratic loss
-    by b_j²/(C⁻¹)_jj, where b and C are those of the remaining columns when the dropped ones have slope 0; by nothing if
-    there is no information about it.
+    ``information`` is C, the inverse covariance of the estimated slopes b. Dropping column j increases the quadratic
+    loss by b_j²/(C⁻¹)_jj, with b and C of the remaining columns given that the dropped ones have slope 0.
 
     >>> best_columns(np.eye(3), np.array([0.5, 0.1, -0.4]), 2).tolist()
     [0, 2]

@@ -1,7 +1,7 @@
-"""The fit sequence of every private estimator: validate, plan, charge, query, certify, set the fitted attributes.
+"""The fit sequence of every private estimator: validate, plan, charge, query, state the guarantee, set the attributes.
 
-The order matters. All refusals come before :meth:`PrivateFit._spend`, which charges the fit before the first query. The
-guarantee follows from the price that was charged, not from what the releases cost in the end.
+All refusals come before :meth:`PrivateFit._spend`, which charges the fit before the first query. The guarantee follows
+from the price that was charged, not from the sum of what the releases cost.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ Result = TypeVar("Result")
 Estimator = TypeVar("Estimator")
 P = ParamSpec("P")
 
-
-#: Arguments that are no settings of a plan: it has fields for them, or does not depend on them.
-NOT_SETTINGS = (
+#: Arguments that a plan's ``settings`` leave out: it has fields of their own for them, or does not depend on them.
+NOT_SETTINGS = {
     *("epsilon", "delta", "budget", "random_state", "bounds", "y_bounds", "levels", "person", "rows_per_person"),
-)
-#: The documentation of the arguments that all estimators have; it replaces ``{shared}`` in their docstrings.
+}
+#: The documentation of the arguments that all estimators share; it replaces ``{shared}`` in their docstrings.
 SHARED_PARAMETERS = """person : str, optional
         The column that identifies the person of each row. The guarantee then protects a person, of whom the first
         ``rows_per_person`` rows count.
     rows_per_person : int, default 1
-        The largest number of rows of one person: all of them are protected together, and noise grows in proportion.
+        The largest number of rows of one person. They are protected together, and noise grows in proportion.
     budget : Budget or Ledger, optional
         Charged with the fit before the rows are read.
     random_state : int, optional
@@ -60,7 +59,7 @@ SHARED_PARAMETERS = """person : str, optional
 
 
 def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Make a constructor that sets each argument as an attribute and does nothing else, as scikit-learn requires."""
+    """Decorate an empty constructor: it sets each argument as an attribute, as scikit-learn requires."""
     signature = inspect.signature(constructor)
 
     @wraps(constructor)
@@ -79,9 +78,9 @@ def keeps_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 def atomic(fit: Callable[Concatenate[Estimator, P], Estimator]) -> Callable[Concatenate[Estimator, P], Estimator]:
-    """Make a fit that sets all fitted attributes at once, or none if it is refused or fails.
+    """Decorate ``fit``: it sets all fitted attributes at once, or none if it is refused or fails.
 
-    It runs on an unfitted copy with the same arguments, whose attributes replace those of the estimator at the end.
+    The fit runs on an unfitted copy with the same arguments, whose attributes replace the estimator's at the end.
     """
 
     @wraps(fit)
@@ -113,7 +112,7 @@ class PrivateFit(BaseEstimator):
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__.removeprefix("DP")).lower()
 
     def _settings(self) -> dict[str, object]:
-        """Constructor arguments that are numbers, texts or None, for plans and files; never budgets or seeds."""
+        """The constructor arguments that are numbers, texts or None, for plans and files; never a budget or a seed."""
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_SETTINGS}
         parameters |= {name: value.item() for name, value in parameters.items() if isinstance(value, np.generic)}
         return {name: value for name, value in parameters.items() if isinstance(value, str | int | float | None)}
@@ -126,17 +125,17 @@ class PrivateFit(BaseEstimator):
         return parameters
 
     def _warn_before_charge(self, plan: Plan) -> None:
-        """Issue what a plan remarks on, before the charge."""
-        hopeless = () if plan.feasible else (f"expect little more than noise of this fit: {plan.advice}.",)
-        for remark in (*plan.remarks, *hopeless):
+        """Issue the plan's remarks as warnings."""
+        infeasible = () if plan.feasible else (f"expect little more than noise from this fit: {plan.advice}.",)
+        for remark in (*plan.remarks, *infeasible):
             warn_user(remark)
 
     def _spend(
         self, source: Source, plan: Plan, run: Callable[[Curator], Result], **details: object
     ) -> tuple[Result, Guarantee, Charge | None]:
-        """Issue the plan's remarks, charge its price, then send its queries. A ledger also records ``details``.
+        """Issue the plan's remarks, charge its price, then run the fit; a ledger also records ``details``.
 
-        Returns the result of the queries, the guarantee, and the charge (None without a budget).
+        Returns the result of ``run``, the guarantee, and the charge (None without a budget).
         """
         self._warn_before_charge(plan)
         noise = self._noise()
@@ -156,7 +155,7 @@ class PrivateFit(BaseEstimator):
         return result, guarantee, charge
 
     def _charged(self, plan: Plan, **details: object) -> AbstractContextManager[Charge | None]:
-        """Charge the fit to the budget at once. When the context ends, a ledger records the outcome."""
+        """Charge the fit to the budget now; when the context ends, a ledger records the outcome."""
         if self.budget is None:
             return nullcontext()
         unit = "" if self._unit()["person"] is None else ", per person"
@@ -173,11 +172,11 @@ class PrivateFit(BaseEstimator):
         )
 
     def _unit(self) -> dict[str, Any]:
-        """The privacy unit: the column that identifies the person, and how many rows of each person count."""
+        """The privacy unit: the column that identifies the person, and the number of rows of each that count."""
         return {"person": getattr(self, "person", None), "rows_per_person": self.rows_per_person}
 
     def _curator(self, source: Source, account: Account, noise: Noise) -> Curator:
-        """The curator of this fit; an audit replaces it by one that records."""
+        """The curator of this fit; an audit replaces it with a recording one."""
         return Curator(source, account, noise, rows_per_person=self.rows_per_person)
 
     def _noise(self) -> Noise:
@@ -198,7 +197,7 @@ class PrivateFit(BaseEstimator):
 
 
 def check_budget(budget: object, random_state: object) -> None:
-    """Refuse an invalid budget, and a budget for seeded noise, which a ledger would show as a private fit."""
+    """Refuse an invalid budget, and seeded noise with a budget, which a ledger would show as a private fit."""
     if budget is not None and not isinstance(budget, Budget):
         from dpem.privacy import Ledger  # here, since it imports SQLAlchemy
 
@@ -211,7 +210,7 @@ def check_budget(budget: object, random_state: object) -> None:
 
 
 def privacy_remarks(epsilon: float, delta: float, n: int) -> tuple[str, ...]:
-    """Remarks on unusual values of ε and δ, to be shown before the charge."""
+    """Remarks on a large ε or δ, to be shown before the charge."""
     remarks = []
     if delta >= 1 / n:
         remarks.append(

@@ -1,7 +1,7 @@
-"""Fitted estimators as plain data and back: what a file contains, and which of its fields must agree.
+"""Fitted estimators as JSON values and back: the content of a model file, and which of its fields must agree.
 
-Everything that is written was released or is public. What is read is rebuilt from declared types; everything that is
-not stored is computed from it again, so that a file cannot contradict itself.
+Everything in a file was released or is public. Values are rebuilt from declared types. What follows from them is not
+stored but computed again.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ MOST_COLUMNS = 10**8
 
 
 def fingerprint(estimator: Fitted) -> str:
-    """SHA-256 of everything a fitted estimator publishes: the same for a model and for what was loaded from its file.
+    """SHA-256 of everything that a fitted estimator publishes; a model loaded from a file has that of the saved one.
 
-    Standard errors are no part of it: they follow from the rest.
+    Standard errors are left out: they follow from the rest.
     """
     return checksum(content_of(estimator))
 
 
 def name_model(charge: Charge | None, estimator: Fitted) -> None:
-    """Record the model's fingerprint with its charge; a model that cannot be written to a file has none."""
+    """Record the model's fingerprint with its charge, if the model can be written to a file."""
     if isinstance(charge, Charge):
         with suppress(ValueError):
             charge.released(fingerprint(estimator))
@@ -60,7 +60,9 @@ def content_of(estimator: Fitted) -> dict[str, object]:
     """The content of a fitted estimator's file."""
     kind = _parameters_of(type(estimator))
     if type(estimator.theta_) is not kind:
-        raise ValueError(f"this model cannot be saved: its parameters are no {kind.__name__} of its own module.")
+        raise ValueError(
+            f"this model cannot be saved: theta_ must be a {kind.__name__}, not {type(estimator.theta_).__name__}."
+        )
     parameters = estimator.get_params(deep=False)
     return {
         "estimator": type(estimator).__name__,
@@ -74,14 +76,14 @@ def content_of(estimator: Fitted) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Response:
-    """The response, as a file has it."""
+    """The response as a file has it."""
 
     name: str | None
     bounds: Pair
 
 
 def columns_written(estimator: UnitModel) -> dict[str, object]:
-    """The declared columns, each with its bounds or its levels, the response, and the raw columns of a formula."""
+    """The declared columns with their bounds or levels, the response, and the columns that a formula reads."""
     levels, bounds, limits = estimator.levels_, estimator.bounds_, estimator.y_bounds_
     response = None if limits is None else plain(Response(estimator.y_name_, limits))
     columns = [_column(name, levels.get(name), bounds.get(name)) for name in estimator.columns_]
@@ -99,16 +101,16 @@ def _column(name: str, levels: Levels | None, bounds: Pair | None) -> dict[str, 
 
 
 def errors_written(estimator: Fitted) -> dict[str, object] | None:
-    """The standard errors, if they have been computed and are finite: a loaded model need not compute them again."""
+    """The standard errors if they are computed and finite, so that a loaded model need not compute them again."""
     errors: Uncertainty | None = getattr(estimator, "_uncertainty_", None)
-    if errors is None or type(errors) is not Uncertainty:  # a model with its own class of errors computes them again
+    if type(errors) is not Uncertainty:  # None, or a subclass, which a loaded model computes again
         return None
     finite = np.isfinite(errors.estimate).all() and np.isfinite(errors.total).all()
     return plain(errors) if finite else None
 
 
 def refuse_unsavable(kind: type) -> None:
-    """Refuse, before the charge, a model whose parameters could not be read back from a file."""
+    """Refuse a model, before its charge, whose parameters could not be read from a file."""
     parameters = _parameters_of(kind)
     if not is_dataclass(parameters):
         raise ValueError(f"{kind.__name__} cannot be saved: Parameters of its module must be a dataclass.")
@@ -119,7 +121,7 @@ def refuse_unsavable(kind: type) -> None:
 
 
 def _parameters_of(kind: type) -> type:
-    """The class ``Parameters`` of the module of the estimator, or of a class that it extends."""
+    """The class ``Parameters`` in the module of the estimator or of a base class."""
     for base in kind.__mro__:
         parameters: type | None = getattr(sys.modules.get(base.__module__), "Parameters", None)
         if parameters is not None:
@@ -131,7 +133,7 @@ def _parameters_of(kind: type) -> type:
 
 
 def read(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
-    """The fitted estimator that the content describes, or a ValueError that names the field."""
+    """The fitted estimator that the content describes; a ValueError names a wrong field."""
     features = record(content["features"], "features", ("count", "names"))
     d = rebuild(int, features["count"], "features.count")
     if d > MOST_COLUMNS:
@@ -150,7 +152,7 @@ def read(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> 
 
 
 def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guarantee) -> E:
-    """The fitted estimator of declared columns that the content describes, or a ValueError that names the field."""
+    """The same for an estimator with declared columns."""
     parameters = content["parameters"]
     formula = parameters.get("formula") if isinstance(parameters, dict) else None
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
@@ -158,7 +160,7 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     bounds, levels, names = _columns(features["columns"])
     response = rebuild(Response | None, features["response"], "features.response")
     if (response is not None) != kind._needs_y:
-        raise ValueError("features.response must be there if and only if the model has a response")
+        raise ValueError(f"features.response must {'not ' if kind._needs_y else ''}be null for this estimator")
     y_name, y_bounds = (None, None) if response is None else (response.name, response.bounds)
     if y_bounds is not None:
         y_bounds = checked_pair("features.response.bounds", y_bounds)
@@ -179,7 +181,7 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     schema = columns.schema(estimator._every_level)
     state, plan = _state(kind, content["fitted"]), Plan.from_dict(content["plan"])
     if state.chosen is not None and not (state.chosen < schema.width).all():
-        raise ValueError(f"fitted.chosen must name coordinates from 0 to {schema.width - 1}, each once")
+        raise ValueError(f"fitted.chosen must be a list of different coordinates from 0 to {schema.width - 1}")
     model = estimator._model(schema)
     _check_agreement(estimator, plan, guarantee, state.check, len(names))
     estimator.n_features_in_ = len(names)
@@ -200,14 +202,14 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
 
 
 def _has_density(model: Model, state: State) -> bool:
-    """Whether parameters have a log-density: arrays of the wrong shape and weights of zero have none."""
+    """Whether rows have a log-density under the parameters; not if arrays have wrong shapes or all weights are 0."""
     width = model.schema_of(state).width
     density = np.asarray(model.log_density(numpy_api, state.theta, np.zeros((2, width)), np.zeros(2)))
     return density.shape == (2,) and bool((density < math.inf).all())
 
 
 def _arguments(kind: type[Fitted], value: object) -> dict[str, object]:
-    """The constructor's arguments: numbers, texts and lists of them. The estimator checks their values."""
+    """The constructor's arguments, whose values the estimator checks."""
     names = tuple(name for name in inspect.signature(kind).parameters if name not in kind._not_written)
     values = record(value, "parameters", names)
     return {name: _argument(values[name], f"parameters.{name}") for name in names}
@@ -217,7 +219,7 @@ def _argument(value: object, where: str, depth: int = 0) -> Any:
     if isinstance(value, list) and depth < 2:
         return tuple(_argument(part, where, depth + 1) for part in value)
     if value is not None and type(value) not in (str, int, float, bool):
-        raise ValueError(f"{where} must be a number, a text, true, false, null or a list of such")
+        raise ValueError(f"{where} must be a number, a text, true, false, null or a list of these")
     return math.inf if value == "inf" else value
 
 
@@ -228,12 +230,12 @@ def _state(kind: type, value: object) -> State:
     check = rebuild(FitCheck | None, fitted["check"], "fitted.check", {})
     chosen = rebuild(NDArray[np.intp] | None, fitted["chosen"], "fitted.chosen")
     if chosen is not None and (chosen.ndim != 1 or (chosen < 0).any() or len(np.unique(chosen)) != len(chosen)):
-        raise ValueError("fitted.chosen must name coordinates, each once")
+        raise ValueError("fitted.chosen must be a list of different coordinates")
     return State(theta, chosen, check)
 
 
 def _columns(value: object) -> tuple[dict[str, Pair], dict[str, Levels], tuple[str, ...]]:
-    """The bounds and the levels of a file's columns, by name, and all their names in order."""
+    """The bounds and the levels of a file's columns by name, and all names in order."""
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_COLUMNS:
         raise ValueError("features.columns must be a list of at least one column")
     bounds: dict[str, Pair] = {}
@@ -270,14 +272,14 @@ def errors_read(value: object) -> Uncertainty:
     errors: Uncertainty = rebuild(Uncertainty, value, "uncertainty", {})
     parts = (errors.estimate, errors.sampling, errors.privacy, errors.total, errors.misfit)
     if not all(part.shape == (len(errors.names),) for part in parts) or any((part < 0).any() for part in parts[1:]):
-        raise ValueError("uncertainty must hold a number for each of its names, and errors that are not negative")
+        raise ValueError("uncertainty must have a number for each of its names, and no negative error")
     if len(errors.kinds) not in (0, len(errors.names)) or any(kind not in KINDS for kind in errors.kinds):
-        raise ValueError("uncertainty.kinds must be empty, or have a known word for each name")
+        raise ValueError(f"uncertainty.kinds must be empty or have one of {', '.join(map(repr, KINDS))} for each name")
     return errors
 
 
 def _check_agreement(estimator: Fitted, plan: Plan, guarantee: Guarantee, check: FitCheck | None, d: int) -> None:
-    """Raise a ValueError that names the first two fields that contradict each other."""
+    """Raise a ValueError if two fields contradict each other."""
     releases = guarantee.mechanisms
     contradictions = {
         ("plan.model", "estimator"): plan.model != estimator._name(),

@@ -1,4 +1,4 @@
-"""A step of a fit: one or more queries at a price fixed beforehand, and how it is written to a file."""
+"""The steps of a fit: each sends queries at a price that was fixed beforehand."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class State:
-    """What has been released so far, and what follows from it: all of it public.
+    """The public state of a fit: the releases so far, and what was computed from them.
 
-    ``theta`` are the model's parameters in unit coordinates, ``chosen`` the coordinates that they describe (None: all),
-    ``check`` the fit check, ``weights`` the released moments of the rows' weights. A model whose steps pass on more
-    adds fields in a subclass.
+    ``theta`` holds the model's parameters in unit coordinates, ``chosen`` the coordinates that they describe (None:
+    all), ``check`` the fit check, ``weights`` the released moments of the rows' weights. A model whose steps pass on
+    more adds fields in a subclass.
     """
 
     theta: Any = None
@@ -51,7 +51,7 @@ class Step(ABC, Generic[ModelT, StateT]):
 
     @abstractmethod
     def describe(self) -> str:
-        """What the step releases, in a few words, for plans and reports."""
+        """A few words for plans and reports that say what the step releases."""
 
     @abstractmethod
     def run(self, curator: Curator, model: ModelT, state: StateT) -> StateT:
@@ -62,14 +62,14 @@ class Step(ABC, Generic[ModelT, StateT]):
         """
 
     def to_dict(self) -> dict[str, object]:
-        """The step as plain data: its kind, its settings, its description."""
+        """The step as JSON has it: its class, its fields and its description."""
         settings = {field.name: getattr(self, field.name) for field in fields(self)}
         return plain({"kind": type(self).__name__, **settings, "passes": self.passes, "says": self.describe()})
 
 
 @dataclass(frozen=True)
 class WrittenStep(Step[object, State]):
-    """A step that was read from a file: a description of what was released and paid, which cannot be run."""
+    """A step that was read from a file: it states what was released and at which price, and cannot be run."""
 
     kind: str = ""
     says: str = ""
@@ -80,7 +80,7 @@ class WrittenStep(Step[object, State]):
         return self.says
 
     def run(self, curator: Curator, model: object, state: State) -> NoReturn:
-        raise RuntimeError("a step read from a file describes what was done; it cannot be run.")
+        raise RuntimeError("a step that was read from a file only describes a fit; it cannot be run.")
 
     def to_dict(self) -> dict[str, object]:
         return plain({"kind": self.kind, "rho": self.rho, **self.settings, "passes": self.passes, "says": self.says})
@@ -94,7 +94,7 @@ def run_steps(curator: Curator, model: ModelT, steps: Iterable[Step[ModelT, Stat
 
 
 def prices(rho: float, shares: Iterable[float]) -> list[float]:
-    """Parts of ρ in proportion to the shares; an infinite ρ stays infinite in every part.
+    """Divide ρ in proportion to the shares; every part of an infinite ρ is infinite.
 
     >>> prices(1.0, [1, 3])
     [0.25, 0.75]

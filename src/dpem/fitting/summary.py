@@ -1,7 +1,4 @@
-"""The facts of a fit that reports, figures and notebooks show: records of released or public numbers.
-
-Renderers read these records and nothing else of a model.
-"""
+"""The facts of a fit that reports, figures and notebooks show: records of released or public numbers."""
 
 from __future__ import annotations
 
@@ -39,12 +36,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Estimates(Uncertainty):
-    """Released parameters, in the table's units, with their errors and what a figure of them needs.
+    """Released parameters in the table's units with their errors, and how figures show them.
 
-    ``what`` names the kind of parameter. Where ``sampling`` is NaN (unknown), ``total`` and the intervals cover the
-    privacy noise alone; ``total`` is 0 where nothing is known or no noise was added. ``scale`` brings the values to a
-    common unit for a figure, named by ``scaled``; without it every parameter has its own scale. ``limit`` is a size
-    that the figure marks, and ``limit_is`` says what it means.
+    ``what`` names the kind of parameter. Where ``sampling`` is unknown (NaN), ``total`` and the intervals cover the
+    privacy noise alone; ``total`` is 0 where no noise was added or the error is unknown. ``scale`` converts the
+    parameters to a common unit, which ``scaled`` names; without it a figure has one scale for each parameter.
+    ``limit`` is a size that figures mark, and ``limit_is`` its meaning.
     """
 
     what: str = "parameter"
@@ -55,17 +52,17 @@ class Estimates(Uncertainty):
 
     @classmethod
     def noisy(cls, names: tuple[str, ...], estimate: FloatArray, noise: float, **more: Any) -> Estimates:
-        """Coefficients of which only the privacy noise is known, with standard deviation ``noise``."""
+        """Coefficients for which only the standard deviation of the privacy ``noise`` is known."""
         total = np.full(len(names), noise)
         return cls(names, estimate, np.nan * total, total, total, misfit=0 * total, what="coefficient", **more)
 
     @functools.cached_property
     def ends(self) -> FloatArray:
-        """Lower and upper end of each parameter's 95 % interval."""
+        """The lower ends and the upper ends of the 95 % intervals."""
         return self.intervals(LEVEL).T
 
     def parts(self, j: int) -> list[tuple[str, float]]:
-        """Shares of a parameter's error variance, by source; empty where they are unknown."""
+        """The shares of sampling, privacy and misfit in the error variance of parameter j; empty where unknown."""
         values = [(kind, float(getattr(self, kind)[j])) for kind in ("sampling", "privacy", "misfit")]
         if not self.total[j] > 0 or math.isnan(values[0][1]):
             return []
@@ -78,7 +75,7 @@ class Profile:
     """The components or classes of a model: their shares, and their centres and spreads by column.
 
     ``centre`` and ``spread`` (or None) have a row for each component. ``low`` and ``high`` are the public bounds of the
-    columns. With ``bars`` the centres are probabilities and are drawn as bars from 0. ``words`` explain the figure.
+    columns. With ``bars``, the centres are probabilities, drawn as bars from 0. ``words`` explain the figure.
     """
 
     labels: tuple[str, ...]
@@ -94,7 +91,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Predicted and observed means, named by ``words``, and the standard errors of the observed ones."""
+    """Predicted and observed means and the standard errors of the observed ones; ``words`` name both kinds of means."""
 
     words: tuple[str, str]
     predicted: FloatArray
@@ -104,7 +101,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Extra:
-    """A further table of texts and numbers that a model adds to its report, with a picture of calibration or none."""
+    """A further table that a model adds to its report, with a calibration plot if it has one."""
 
     heading: str
     lead: str
@@ -116,7 +113,7 @@ class Extra:
 
 @dataclass(frozen=True)
 class FitSummary:
-    """The facts of one fit; ``released`` says in words what was released."""
+    """The facts of one fit, which are all that renderers read; ``released`` says in words what was released."""
 
     name: str
     released: str

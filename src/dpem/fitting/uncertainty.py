@@ -1,4 +1,4 @@
-"""Standard errors, intervals, contrasts and the summary of a fit: post-processing of released numbers, at no price."""
+"""Standard errors, intervals, linear hypotheses and the summary of a fit: post-processing of released numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Uncertainty:
     ``total`` is the standard error. Its square is the sum of the squares of three parts: ``sampling``, the standard
     error of the same estimate without privacy; ``privacy``, the contribution of the noise; ``misfit``, the possible
     bias by clipping and unidentified directions. ``covariance`` is that of the estimates, empty where it is unknown.
-    ``note`` says how the errors were computed. ``kinds`` is empty or has a word of :data:`KINDS` for each parameter:
-    the interval of a "share" is clipped to [0, 1], that of a "size" to [0, ∞), and that of a "positive" parameter, such
-    as a variance, is computed on the logarithmic scale, as its error grows with its size.
+    ``note`` says how the errors were computed. ``kinds`` is empty or has one of :data:`KINDS` for each parameter: the
+    interval of a "share" is clipped to [0, 1], that of a "size" to [0, ∞), and that of a "positive" parameter, such as
+    a variance, is computed on the logarithmic scale.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Uncertainty:
     note: str = ""
     kinds: tuple[str, ...] = ()
     misfit: FloatArray = field(default_factory=lambda: np.empty(0))
-    covariance: FloatArray = field(default_factory=lambda: NONE)
+    covariance: FloatArray = field(default_factory=lambda: UNKNOWN)
 
     @classmethod
     def of(
@@ -50,37 +50,37 @@ class Uncertainty:
         misfit: FloatArray | None = None,
         covariance: FloatArray | None = None,
     ) -> Uncertainty:
-        """The record for independent parts of the error, whose squares add."""
+        """The record whose ``total`` is computed from the three parts."""
         misfit = np.zeros(len(names)) if misfit is None else misfit
-        total, covariance = np.sqrt(sampling**2 + privacy**2 + misfit**2), NONE if covariance is None else covariance
+        total, covariance = np.sqrt(sampling**2 + privacy**2 + misfit**2), UNKNOWN if covariance is None else covariance
         parts = (np.asarray(estimate, dtype=float), sampling, privacy, total)
         return cls(tuple(names), *parts, note, tuple(kinds), misfit, covariance)
 
     def intervals(self, level: float) -> FloatArray:
-        """Lower and upper end of each parameter's interval at this level, within the parameter's range.
+        """The confidence interval of each parameter, within the parameter's range.
 
         >>> two, errors = np.array([0.1, 4.0]), np.array([0.1, 1.0])
         >>> Uncertainty.of(["a", "b"], two, errors, 0 * errors, "", ["share", "positive"]).intervals(0.95).round(2)
         array([[0.  , 0.3 ],
                [2.45, 6.53]])
         """
-        reach = _standard_errors(level) * self.total
-        ends = np.column_stack([self.estimate - reach, self.estimate + reach])
+        half_width = _critical_value(level) * self.total
+        ends = np.column_stack([self.estimate - half_width, self.estimate + half_width])
         for j, kind in enumerate(self.kinds):
             if kind == "share":
                 ends[j] = np.clip(ends[j], 0.0, 1.0)
             elif kind == "size":
                 ends[j] = np.maximum(ends[j], 0.0)
             elif kind == "positive" and self.estimate[j] > 0:
-                ratio = reach[j] / self.estimate[j]
-                most = min(math.exp(min(ratio, 9.0)), 1 + 5 * ratio)  # an error beyond the estimate means little
-                ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * most
+                ratio = half_width[j] / self.estimate[j]
+                upper = min(math.exp(min(ratio, 9.0)), 1 + 5 * ratio)  # exp overstates errors above the estimate
+                ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * upper
         return ends
 
     def frame(self, level: float) -> Any:
         """A DataFrame with a row for each parameter, and a method ``as_latex``.
 
-        ``detectable`` is the true size that a test at 5 % distinguishes from 0 with power 80 %: 2.8 standard errors.
+        ``detectable`` is the true size that a test at 5 % detects with power 80 %: 2.8 standard errors.
         """
         low, high = self.intervals(level).T
         columns = {
@@ -96,11 +96,11 @@ class Uncertainty:
         return _summary_class()(columns, index=list(self.names)).rename_axis("parameter")
 
 
-#: A covariance that is unknown.
-NONE: FloatArray = np.empty((0, 0))
-#: The range of a parameter: any number, [0, 1], not negative, or positive.
+#: The covariance where it is unknown.
+UNKNOWN: FloatArray = np.empty((0, 0))
+#: The ranges of a parameter: any number, [0, 1], [0, ∞), or positive.
 KINDS = ("", "share", "size", "positive")
-#: The effect, in standard errors, that a two-sided test at 5 % detects with power 80 %.
+#: The effect in standard errors that a two-sided test at 5 % detects with power 80 %.
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
@@ -135,7 +135,7 @@ def _summary_class() -> Any:
 
 @dataclass(frozen=True)
 class Contrasts:
-    """Linear combinations of coefficients, each tested against a value."""
+    """Linear combinations of coefficients, each of which is compared with a value."""
 
     names: tuple[str, ...]
     effect: FloatArray
@@ -148,13 +148,13 @@ class Contrasts:
 
     @property
     def pvalue(self) -> FloatArray:
-        """Two-sided, from the normal law."""
+        """Two-sided p-values of the normal distribution."""
         return np.asarray(2 * ndtr(-np.abs(self.statistic)))
 
     def conf_int(self, level: float = 0.95) -> FloatArray:
-        """Lower and upper end of each combination's interval."""
-        reach = _standard_errors(level) * self.sd
-        return np.column_stack([self.effect - reach, self.effect + reach])
+        """The confidence interval of each combination."""
+        half_width = _critical_value(level) * self.sd
+        return np.column_stack([self.effect - half_width, self.effect + half_width])
 
     def summary_frame(self, level: float = 0.95) -> Any:
         """A DataFrame with a row for each combination."""
@@ -168,7 +168,7 @@ class Contrasts:
 
 @dataclass(frozen=True)
 class WaldTest:
-    """A joint test of linear hypotheses: a chi square with ``df`` degrees of freedom under all of them."""
+    """A joint test of linear hypotheses: under all, the statistic is χ² with ``df`` degrees of freedom."""
 
     statistic: float
     df: int
@@ -192,23 +192,24 @@ def standard_errors(combinations: FloatArray, covariance: FloatArray) -> FloatAr
 
 
 def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
-    """The matrix and right side of linear hypotheses about named coefficients, and what each is called."""
+    """The matrix, the right side and the labels of linear hypotheses about named coefficients."""
     if isinstance(hypotheses, str):
-        hypotheses = _spelled(hypotheses, names)
+        hypotheses = _normalised(hypotheses, names)
         if hypotheses in names:
             return np.eye(len(names))[[names.index(hypotheses)]], np.zeros(1), (hypotheses,)
-        levels = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
-        if levels:
-            return np.eye(len(names))[levels], np.zeros(len(levels)), tuple(names[j] for j in levels)
-        from formulaic.errors import FormulaicError  # which loads pandas: only texts need it
+        of_term = [j for j, name in enumerate(names) if _belongs(name, hypotheses)]
+        if of_term:
+            return np.eye(len(names))[of_term], np.zeros(len(of_term)), tuple(names[j] for j in of_term)
+        from formulaic.errors import FormulaicError  # here, since it imports pandas
         from formulaic.utils.constraints import LinearConstraints
 
         try:
-            constraints = LinearConstraints.from_spec(*_in_words(hypotheses, names))
+            constraints = LinearConstraints.from_spec(*_as_identifiers(hypotheses, names))
         except (FormulaicError, ValueError, SyntaxError, KeyError):
             raise ArgumentError(
                 "hypotheses",
-                f"must be like 'x = 0' in the coefficients {', '.join(map(repr, names))}; got {hypotheses!r}.",
+                f"must be equations such as '{names[-1]} = 0' in the coefficients {', '.join(map(repr, names))}; "
+                f"got {hypotheses!r}.",
             ) from None
         matrix, values = np.atleast_2d(constraints.constraint_matrix), np.ravel(constraints.constraint_values)
         labels = [part.strip() for part in hypotheses.split(",")]
@@ -221,10 +222,10 @@ def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArr
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 
 
-def _spelled(hypotheses: str, names: Sequence[str]) -> str:
-    """The hypotheses with the spaces and the powers that the names have.
+def _normalised(hypotheses: str, names: Sequence[str]) -> str:
+    """The hypotheses with functions, powers and spaces written as in the names.
 
-    >>> _spelled("I(x^2)=factor(g)=b", ["I(x ** 2)", "C(g)=b"])
+    >>> _normalised("I(x^2)=factor(g)=b", ["I(x ** 2)", "C(g)=b"])
     'I(x ** 2)=C(g)=b'
     """
     text = re.sub(r"\b(?:as\.)?factor\(", "C(", hypotheses.replace("^", "**"))
@@ -235,22 +236,23 @@ def _spelled(hypotheses: str, names: Sequence[str]) -> str:
     return text
 
 
-def _in_words(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:
-    """The hypotheses with a word for each name that is none, and the names likewise.
+def _as_identifiers(hypotheses: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The hypotheses and the names with an identifier in place of each name that is none.
 
-    >>> _in_words("g=a - g=ab = x + `x y`", ["g=a", "g=ab", "x", "x y"])
+    >>> _as_identifiers("g=a - g=ab = x + `x y`", ["g=a", "g=ab", "x", "x y"])
     ('_name0_ - _name1_ = x + _name3_', ['_name0_', '_name1_', 'x', '_name3_'])
     """
-    words = {name: name if name.isidentifier() else f"_name{j}_" for j, name in enumerate(names)}
+    identifiers = {name: name if name.isidentifier() else f"_name{j}_" for j, name in enumerate(names)}
     longest_first = sorted((name for name in names if not name.isidentifier()), key=len, reverse=True)
-    spelt = {text: words[name] for name in longest_first for text in (f"`{name}`", name)}
-    if spelt:
-        hypotheses = re.sub("|".join(map(re.escape, spelt)), lambda found: spelt[found[0]], hypotheses)
-    return hypotheses, list(words.values())
+    replacements = {text: identifiers[name] for name in longest_first for text in (f"`{name}`", name)}
+    if replacements:
+        pattern = "|".join(map(re.escape, replacements))
+        hypotheses = re.sub(pattern, lambda match: replacements[match[0]], hypotheses)
+    return hypotheses, list(identifiers.values())
 
 
 def _belongs(name: str, term: str) -> bool:
-    """Whether a coefficient is one of a factor's levels, of a term's columns or of an interaction's."""
+    """Whether a coefficient belongs to a term: a level of the factor, or a column of the term or the interaction."""
     parts, term_parts = name.split(":"), term.split(":")
     return len(parts) == len(term_parts) and all(
         part == term_part or part.startswith((f"{term_part}=", f"{term_part}[", f"C({term_part})="))
@@ -258,8 +260,8 @@ def _belongs(name: str, term: str) -> bool:
     )
 
 
-def _standard_errors(level: float) -> float:
-    """How many standard errors an interval reaches to either side. A level below one half is meant as its rest."""
+def _critical_value(level: float) -> float:
+    """The half-width of an interval in standard errors. A level below one half is refused: 1 − level was meant."""
     if is_fraction("level", level) < 0.5:
         raise ArgumentError("level", f"must be the coverage, such as 0.95, not its complement; got {describe(level)}.")
     return float(ndtri(0.5 + level / 2))

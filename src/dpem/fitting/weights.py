@@ -1,9 +1,9 @@
-"""Weights of rows, such as survey weights: a column with a public bound, part of the record that is protected.
+"""Weights of rows, such as survey weights: a protected column with a public upper bound ``max_weight``.
 
-Every query multiplies a row's clipped contribution by s = weight/max_weight, which lies in [0, 1], and keeps its
-sensitivity (:class:`~dpem.queries.narrow.NarrowQuery`). A further release measures E s and E s². After it,
-answers and their noise are divided by E s, so that they are weighted means, and steps see n·(E s)²/E s² rows, Kish's
-effective sample size, which determines sampling errors. A mean weight far below the bound therefore costs accuracy.
+Every query multiplies a row's clipped contribution by s = weight/max_weight, which lies in [0, 1]; its sensitivity
+stays the same (:class:`~dpem.queries.narrow.NarrowQuery`). The first step releases E s and E s². Later answers and
+their noise are divided by E s, which makes them weighted means. Sampling errors follow from Kish's effective sample
+size n·(E s)²/E s². So a mean weight far below its bound costs accuracy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from dpem.tables.validation import numeric_array
 
 #: The share of ρ for the moments of the weights.
 WEIGHTS_SHARE = 0.03
-#: A lower bound for the mean of s, by which answers are divided.
-LEAST = 0.01
+#: The mean of s is taken to be at least this: answers are divided by it.
+SMALLEST_MEAN = 0.01
+#: The end of a prediction's ``assumed``.
 ASSUMED = " All weights are assumed to be max_weight: if their mean is s times max_weight, noise is 1/s times as large."
 
 
@@ -40,7 +41,7 @@ class Weights(NamedTuple):
     ratio: float
 
     def weighted_curator(self, curator: Curator) -> Curator:
-        """The curator that answers with weighted means."""
+        """The curator whose answers are weighted means."""
         return cast(Curator, WeightedCurator(curator, self))
 
 
@@ -48,8 +49,8 @@ class Weights(NamedTuple):
 class WeightedCurator:
     """A curator whose answers are weighted means.
 
-    Weights keep the sensitivity of a query only if no contribution is longer than it
-    (:class:`~dpem.queries.narrow.NarrowQuery`); another query is refused before it is charged.
+    Weights leave the sensitivity of a query unchanged only if it is at least the norm of every contribution
+    (:class:`~dpem.queries.narrow.NarrowQuery`); any other query is refused before it is charged.
     """
 
     curator: Curator
@@ -74,14 +75,14 @@ class WeightedCurator:
     def measure(self, query: Query, rho: float) -> FloatArray:
         if query.bound.size_l2 > query.bound.l2:
             raise ValueError(
-                f"'{query.label}' has contributions longer than its sensitivity: rows cannot have weights."
+                f"'{query.label}' has contributions larger than its sensitivity, so its rows cannot have weights."
             )
         return self.curator.measure(query, rho) / self.weights.mean
 
 
 @dataclass(frozen=True)
-class Shares(NarrowQuery):
-    """Σ (s, s²).
+class WeightMoments(NarrowQuery):
+    """Σ (s, s²) over the rows, with s = weight/max_weight.
 
     *Lemma.* ℓ2 sensitivity √2. *Proof.* Both entries lie in [0, 1]. ∎
     """
@@ -104,10 +105,10 @@ class FindWeights(Step[Model, State]):
         return "mean and mean square of the weights"
 
     def run(self, curator: Curator, model: Model, state: State) -> State:
-        query = Shares(model.schema)
-        first, second = (float(part) for part in curator.measure(query, self.rho))
+        query = WeightMoments(model.schema)
+        first, second = curator.measure(query, self.rho).tolist()
         noise = curator.noise_scale(query, self.rho)
-        mean = min(max(first, LEAST, noise), 1.0)
+        mean = min(max(first, SMALLEST_MEAN, noise), 1.0)
         ratio = min(max((second + noise) / mean, mean), 1.0)
         return replace(state, weights=Weights(mean, ratio))
 
@@ -134,12 +135,12 @@ class WeightedFit:
         """
         bound = None if self.max_weight is None else arguments.positive("max_weight", self.max_weight)
         if sample_weight is not None and self.weights is not None:
-            raise ArgumentError("sample_weight", "must not be given beside weights, which names their column.")
+            raise ArgumentError("sample_weight", "must be None where weights names the column of the weights.")
         weighted = self.weights is not None or sample_weight is not None
         if weighted and bound is None:
-            raise ArgumentError("max_weight", "must be given with weights: their public bound.")
+            raise ArgumentError("max_weight", "must be given: the public upper bound of the weights.")
         if bound is not None and not weighted:
-            raise ArgumentError("max_weight", "must be None where neither weights nor sample_weight is given.")
+            raise ArgumentError("max_weight", "must be None, since neither weights nor sample_weight is given.")
         if sample_weight is None:
             self._fit(X, y, self.weights)
         else:
@@ -148,9 +149,11 @@ class WeightedFit:
 
 
 def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
-    """The rows with the weights as their last column, the responses, and that column's name."""
+    """The rows with the weights as their last column, the responses, and the name of that column."""
     if is_dask(X) or is_source(X) or is_on_device(X):
-        raise ArgumentError("sample_weight", "must be None for rows that are not in memory: weights= names a column.")
+        raise ArgumentError(
+            "sample_weight", "must be None for rows that are not in memory; name their column in weights."
+        )
     weights = np.asarray(response_of(values, name="sample_weight"))
     if weights.dtype.kind not in "biuf":
         raise ArgumentError("sample_weight", "must be an array of numbers.")
@@ -158,7 +161,9 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
         X = numeric_array(X, "X")
     n = frame_of(X).n_rows if is_frame(X) else np.shape(X)[0]
     if weights.shape != (n,):
-        raise ArgumentError("sample_weight", f"must be a vector with one weight for each of the {n} rows.")
+        raise ArgumentError(
+            "sample_weight", f"must have one weight for each of the {n} rows, got shape {weights.shape}."
+        )
     if is_frame(X):
         return frame_of(X).with_column("sample_weight", weights.astype(float)), y, "sample_weight"
     if sparse.issparse(X):
@@ -167,7 +172,9 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
 
 
 def without_weight(estimator: Any, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
-    """The columns without the weights, which the estimator's fitted facts about columns do not count."""
+    """The names without that of the weights; also removes it from the estimator's ``feature_names_in_`` and
+    ``n_features_in_``.
+    """
     if weight is None:
         return names
     if weight not in names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpem.fitting.diagnostics import Diagnostic, of_columns
+from dpem.fitting.diagnostics import Diagnostic, column_diagnostics
 from dpem.fitting.step import Step
 from dpem.fitting.summary import LEVEL, Calibration, Extra
 from dpem.models._glm.families import Family
@@ -66,7 +66,7 @@ def diagnostics(
     ends, crowded = (
         [names[j] for j in free if flags[j] and not indicator[j]] for flags in (theta.at_bound, theta.crowded)
     )
-    found += of_columns(rare, ends, crowded if private else [], "1/16")
+    found += column_diagnostics(rare, ends, crowded if private else [], "1/16")
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (

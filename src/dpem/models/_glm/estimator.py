@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import array_api_compat.numpy as numpy_api
@@ -69,6 +70,9 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
     def __init_subclass__(cls, **keywords: Any) -> None:
         cls.__doc__ = str(cls.__doc__).replace("{glm}", PARAMETERS).replace("{attributes}", ATTRIBUTES)
         super().__init_subclass__(**keywords)
+
+    @abstractmethod
+    def _model(self, schema: Schema) -> GeneralisedLinearModel: ...
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
         coef = np.zeros(theta.width)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpem.fitting.diagnostics import Diagnostic, of_columns
+from dpem.fitting.diagnostics import Diagnostic, column_diagnostics
 from dpem.fitting.plan import Prediction
 from dpem.models.linear_regression.parameters import Parameters
 from dpem.models.linear_regression.planning import loss_on_tables
@@ -77,7 +77,7 @@ def _columns(theta: Parameters, schema: Schema, mostly_zero: Collection[str]) ->
     end = ((theta.high_end[:-1] > 0.5) | (theta.low_end[:-1] > 0.95)) & numeric
     wide = np.array(theta.crowded[:-1], dtype=bool) & ~end & numeric
     rare = np.array(theta.rare, dtype=bool) & two_valued & (theta.seen > TUNING.rarely_seen)
-    return of_columns(_named(schema, rare), _named(schema, end), _named(schema, wide), f"less than {NARROW}")
+    return column_diagnostics(_named(schema, rare), _named(schema, end), _named(schema, wide), f"less than {NARROW}")
 
 
 def _binary(theta: Parameters, schema: Schema) -> bool:
