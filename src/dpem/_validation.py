@@ -30,24 +30,24 @@ class Argument:
 class ArgumentError(ValueError):
     """A refused argument: ``argument`` is its name, with which the message begins.
 
-    Other arguments in the sentence are separate parts, so that a command can spell all of them as options
-    (:meth:`spelled`) without a search in the text, which may quote a user.
+    Other arguments in the sentence are separate parts, so that a command can write all of them as options
+    (:meth:`render`) without a search in the text, which may quote a user.
 
     >>> error = ArgumentError("max_sparsity", "goes with ", Argument("sparsity", "auto"), " only.")
     >>> error.argument, str(error)
     ('max_sparsity', "max_sparsity goes with sparsity='auto' only.")
-    >>> error.spelled(lambda one: f"<{one.name}>")
+    >>> error.render(lambda argument: f"<{argument.name}>")
     '<max_sparsity> goes with <sparsity> only.'
     """
 
     def __init__(self, argument: str | Argument, *sentence: str | Argument) -> None:
         first = Argument(argument) if isinstance(argument, str) else argument
         self.argument, self._parts = first.name, (first, *sentence)
-        super().__init__(self.spelled(str))
+        super().__init__(self.render(str))
 
-    def spelled(self, spell: Callable[[Argument], str]) -> str:
-        """The message, with each argument as ``spell`` writes it."""
-        first, *rest = [part if isinstance(part, str) else spell(part) for part in self._parts]
+    def render(self, write: Callable[[Argument], str]) -> str:
+        """The message, with each argument as ``write`` returns it."""
+        first, *rest = [part if isinstance(part, str) else write(part) for part in self._parts]
         text = "".join(rest)
         return f"{first}{text}" if text.startswith(":") else f"{first} {text}"
 
@@ -109,10 +109,10 @@ def positive(name: str, value: object) -> float:
     return float(value)
 
 
-def in_range(value: float) -> float:
+def clamp_to_range(value: float) -> float:
     """The nearest number that :func:`positive` accepts.
 
-    >>> in_range(0.0), in_range(2.0)
+    >>> clamp_to_range(0.0), clamp_to_range(2.0)
     (1e-12, 2.0)
     """
     return min(max(value, SMALLEST), LARGEST)

@@ -1,7 +1,7 @@
-"""A query: a clipped sum over rows, and its sensitivity to one row.
+"""The contract of a query: a clipped sum over rows, and its sensitivity to one row.
 
-This module is the contract between the packages. A model builds queries, a source sums them over chunks, and the
-curator turns a query's bound into noise. Nothing here knows about noise, files or models.
+A model builds queries, a source sums them over chunks, and the curator turns a query's bound into noise. Nothing here
+knows about noise, files or models.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-#: An array of any library with the array API, and that library's namespace (``xp``). No library publishes types for
-#: them, so a checker sees Any.
+#: An array of any library with the array API, and that library's namespace (``xp``). There are no types for them.
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 
-#: Rows that may be added in the rows' own dtype; longer sums continue in float64. The slack of a sum relies on it.
+#: The most rows that may be added in the rows' own dtype; longer sums continue in float64. The slack relies on it.
 BLOCK = 256
 
 
@@ -33,7 +32,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Bound:
-    """What the object that clips states about one record.
+    """The sensitivity to one record, stated by the object that clips.
 
     ``linf`` and ``l2`` bound the change of the *sum* when one record is replaced by any other; ``size_linf`` and
     ``size_l2`` bound one contribution (floating-point slack is proportional to them). ``inf`` means unbounded.
@@ -53,9 +52,8 @@ class Bound:
 
     @classmethod
     def symmetric(cls, *, linf: float = math.inf, l2: float = math.inf) -> Bound:
-        """Contributions of norm at most ``linf`` / ``l2`` in any direction: replacing one moves the sum by twice that.
-
-        An ℓ2 bound is also an ℓ∞ bound, which is used where no better one is given.
+        """The bound for contributions of norm at most ``linf`` and ``l2`` in any direction: replacing one changes the
+        sum by at most twice that. An ℓ2 bound is also an ℓ∞ bound.
         """
         linf = min(linf, l2)
         return cls(linf=2 * linf, l2=2 * l2, size_linf=linf, size_l2=l2)
@@ -65,12 +63,13 @@ class Bound:
 class Query(Protocol):
     """A bounded query. ``sum`` clips; ``bound`` is what the clipping guarantees, for *every* possible row.
 
-    ``sum(chunk)`` returns the float64 sum of the clipped contributions of the chunk's rows. It may add at most
-    :data:`BLOCK` rows in the rows' dtype (``blocked = True``) or must add all of them in float64 (``blocked = False``).
-    Whatever a row contains, its contribution must be finite and within the bound. ``label`` describes the query in a
-    few words. A query about few columns may have an attribute ``reads`` that names them; a source may then leave the
-    others unread. A query that can sum every so many rows at once may have a method ``sums(chunk, rows)``, which is
-    None where it cannot.
+    ``sum(chunk)`` returns the float64 sum of the clipped contributions of the chunk's rows. With ``blocked = True`` it
+    may add up to :data:`BLOCK` rows in the rows' dtype, with ``blocked = False`` it adds all rows in float64. Whatever
+    a row contains, its contribution must be finite and within the bound. ``label`` describes the query in a few words.
+
+    Two members are optional. ``reads`` holds the indices of the only columns that the query reads, so that a source
+    may leave the others unread. ``sums(chunk, rows)`` returns the sums over each group of ``rows`` rows from one pass,
+    or None.
     """
 
     @property

@@ -137,7 +137,7 @@ def test_the_csv_has_the_digest_of_each_entry():
 
 def test_what_is_left_is_the_same_number_everywhere():
     fitted = dpem(*FIT, *ON, "--report", "report.html")
-    left = Ledger(LEDGER).state("patients").left_shown
+    left = Ledger(LEDGER).state("patients").left_rounded
     assert f"epsilon = {left} of 1 is left at delta = 0.001" in fitted.out
     assert f"and {left} after it" in fitted.err
     assert dpem("ledger", "show", *AT).out.splitlines()[1].split()[5] == left

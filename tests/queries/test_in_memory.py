@@ -17,7 +17,7 @@ from dpem.models.linear_regression.information import Information
 from dpem.models.linear_regression.rows import Frame
 from dpem.models.linear_regression.scores import Residuals, Score
 from dpem.queries.block_loop import product
-from dpem.queries.histograms import Places, counted
+from dpem.queries.histograms import ColumnHistograms, bin_counts
 from dpem.queries.narrow import into_ball, sum_in_ball
 from dpem.tables.schema import Schema
 
@@ -47,7 +47,7 @@ def queries():
     frame = Frame(rng.normal(0, 0.1, 3), scale, 0.1, 0.4, covariance, np.linalg.inv(np.linalg.cholesky(covariance)))
     at = {"schema": SCHEMA, "frame": frame, "theta": rng.normal(size=4), "sigma": 0.7}
     return [
-        Places(SCHEMA),
+        ColumnHistograms(SCHEMA),
         Spreads(SCHEMA, np.array([0.1, 0.0, -0.2])),
         Information(**at, radius=2.4),
         Score(**at, radius=2.6),
@@ -166,7 +166,7 @@ def test_bins_by_a_compiled_loop_are_the_same_counts(monkeypatch):
     edges = np.linspace(-1.0, 1.0, 33)
     u = np.concatenate([edges, np.nextafter(edges, 2.0), np.nextafter(edges, -2.0), [np.nan, -0.0]]).clip(-1.0, 1.0)
     monkeypatch.setattr("dpem.tables.dense_rows.COMPILED", 0)
-    compiled = counted(np, [u, u[::-1]])
+    compiled = bin_counts(np, [u, u[::-1]])
     monkeypatch.setattr("dpem.queries.histograms.compiled_loops", lambda entries: None)
-    assert np.array_equal(compiled, counted(np, [u, u[::-1]]))
+    assert np.array_equal(compiled, bin_counts(np, [u, u[::-1]]))
     assert compiled[32] == 1

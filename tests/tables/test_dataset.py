@@ -101,7 +101,7 @@ def test_columns_come_in_the_order_wanted_and_no_others_are_read(tmp_path, X, mo
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
 def test_a_large_table_is_read_as_needed_and_a_small_one_once(tmp_path, X, monkeypatch, kept):
-    monkeypatch.setattr(frame_module, "KEPT", kept)
+    monkeypatch.setattr(frame_module, "CACHE_BYTES", kept)
     pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=100)
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"], target="b")
     columns_read = set()

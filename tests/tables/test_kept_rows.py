@@ -14,10 +14,10 @@ from dpem import (
 )
 from dpem.models.linear_regression.rows import Frame, RowQuery
 from dpem.models.linear_regression.scores import Score
-from dpem.queries.histograms import Places
+from dpem.queries.histograms import ColumnHistograms
 from dpem.queries.narrow import NarrowQuery
 from dpem.tables import ArraySource
-from dpem.tables.base import KeptRows
+from dpem.tables.base import PreparedRows
 from dpem.tables.persons import PersonSource
 from dpem.tables.schema import Schema
 
@@ -74,7 +74,7 @@ def test_a_fit_is_the_same_with_and_without_kept_rows_and_writes_into_none(name,
     for query in (NarrowQuery, RowQuery):
         monkeypatch.setattr(query, "prepare", read_only(query.prepare))
     kept = numbers(model.fit(table, y))
-    monkeypatch.setattr(KeptRows, "blocks", lambda self, query, count: None)
+    monkeypatch.setattr(PreparedRows, "blocks", lambda self, query, count: None)
     assert kept
     for attribute, value in numbers(model.fit(table, y)).items():
         np.testing.assert_allclose(kept[attribute], value, rtol=1e-6, atol=1e-9, err_msg=attribute)
@@ -83,11 +83,11 @@ def test_a_fit_is_the_same_with_and_without_kept_rows_and_writes_into_none(name,
 def test_the_second_query_of_the_same_coordinates_reads_no_row():
     rows = X.copy()
     source = ArraySource(rows, Y, keep=True)
-    first = source.total(Places(SCHEMA))
+    first = source.total(ColumnHistograms(SCHEMA))
     rows[:] = np.nan
-    assert np.array_equal(source.total(Places(SCHEMA)), first)
-    assert not np.array_equal(source.total(Places(SCHEMA.take(np.array([0, 1])))), first[: 3 * 33])
-    assert not np.array_equal(ArraySource(rows, Y).total(Places(SCHEMA)), first)
+    assert np.array_equal(source.total(ColumnHistograms(SCHEMA)), first)
+    assert not np.array_equal(source.total(ColumnHistograms(SCHEMA.take(np.array([0, 1])))), first[: 3 * 33])
+    assert not np.array_equal(ArraySource(rows, Y).total(ColumnHistograms(SCHEMA)), first)
 
 
 def test_rows_in_a_frame_are_not_those_of_another_frame():
@@ -104,14 +104,14 @@ def test_rows_of_persons_are_kept_apart_in_every_batch():
     source, alone = (PersonSource(ArraySource(X, Y, keep=keep), most=2, people=[people]) for keep in (True, False))
     for _ in range(2):
         for own, other in zip([source, *source.split(2)], [alone, *alone.split(2)], strict=True):
-            assert np.array_equal(own.total(Places(SCHEMA)), other.total(Places(SCHEMA)))
+            assert np.array_equal(own.total(ColumnHistograms(SCHEMA)), other.total(ColumnHistograms(SCHEMA)))
 
 
 def test_no_more_is_kept_than_the_limit(monkeypatch):
     for limit, stays in ((8 * 8 * N, True), (8 * 8 * N - 8, False)):
-        monkeypatch.setattr("dpem.tables.array.KEPT", limit)
+        monkeypatch.setattr("dpem.tables.array.CACHE_BYTES", limit)
         rows = X.copy()
         source = ArraySource(rows, Y, keep=True)
-        first = source.total(Places(SCHEMA))
+        first = source.total(ColumnHistograms(SCHEMA))
         rows[:] = np.nan
-        assert np.array_equal(source.total(Places(SCHEMA)), first) is stays
+        assert np.array_equal(source.total(ColumnHistograms(SCHEMA)), first) is stays

@@ -190,7 +190,7 @@ def option_message(error: Exception) -> str:
         option = parameters.get(argument.name)
         return f"{option.opts[0]} {argument.value}".rstrip() if isinstance(option, click.Option) else str(argument)
 
-    return error.spelled(option_text)
+    return error.render(option_text)
 
 
 def unexpected_message(error: Exception) -> str:

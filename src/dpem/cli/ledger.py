@@ -104,7 +104,7 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     rows = []
     for s in datasets:
         total = (s.name, f"{s.total.epsilon:g}", f"{s.total.delta:g}", f"{s.total.rows_per_person}")
-        rows.append((*total, s.spent_shown, s.left_shown, f"{len(s.fits)}", _minute(s.opened)))
+        rows.append((*total, s.spent_rounded, s.left_rounded, f"{len(s.fits)}", _minute(s.opened)))
     text = aligned(header, rows) if rows else f"{where} has no dataset yet."
     session.result({"ledger": where, "datasets": [s.to_dict() for s in datasets]}, text)
 

@@ -144,7 +144,7 @@ def spent_and_left(state: DatasetState | None) -> list[str]:
     if state is None:
         return []
     fits = "one fit has" if len(state.fits) == 1 else f"{len(state.fits)} fits have"
-    spent = f"Of {state.name}, {fits} spent epsilon = {state.spent_shown}; {_left(state.left, state.total)}."
+    spent = f"Of {state.name}, {fits} spent epsilon = {state.spent_rounded}; {_left(state.left, state.total)}."
     return [spent, f"Head of the ledger: {state.head}"]
 
 

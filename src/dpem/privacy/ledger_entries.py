@@ -173,12 +173,12 @@ class DatasetState:
         return self.total.left(self.charges, self.total.delta)
 
     @property
-    def spent_shown(self) -> str:
+    def spent_rounded(self) -> str:
         """What is spent, rounded up to three decimals; every output shows it so."""
         return f"{math.ceil(1e3 * self.spent_epsilon - 1e-9) / 1e3:g}"
 
     @property
-    def left_shown(self) -> str:
+    def left_rounded(self) -> str:
         """What is left, rounded down likewise."""
         return rounded_down(self.left)
 

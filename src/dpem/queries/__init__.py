@@ -1,1 +1,1 @@
-"""Bounded sums that belong to no one model."""
+"""Queries that several models use, and the loop that sums a query over blocks of rows."""

@@ -1,4 +1,4 @@
-"""What every narrow query is: some coordinates of a row, a bounded contribution, and the bound beside the clip."""
+"""Queries about a few columns (narrow queries), and the functions with which they clip and state their bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
-#: Numbers that a query in memory computes at a time: arrays of this size stay in cache, and threads rarely wait.
+#: Numbers that a query in memory computes at a time: arrays of this size stay in a core's cache.
 CACHE = 2**18
 
 
@@ -24,15 +24,15 @@ CACHE = 2**18
 class NarrowQuery(ABC):
     """A query about the coordinates of a schema. A subclass states ``label``, ``bound`` and ``contributions``.
 
-    ``contributions(xp, x, y)`` is the sum over a block of rows of what each contributes: x holds unit coordinates (NaN
-    where the value is missing), y unit responses (NaN where there is none; None if the query is not about a response).
-    It clips; ``bound`` states what the clipping guarantees, for every x and y. Where rows have weights it gets as a
-    last argument each row's weight as a part s of its public bound, in [0, 1], and multiplies the row's clipped
-    contribution by it.
+    ``contributions(xp, x, y)`` is the sum of the contributions of a block of rows: x holds unit coordinates (NaN where
+    a value is missing), y unit responses (NaN where one is missing; None if the query does not read the response). The
+    method clips, and ``bound`` states what the clipping guarantees for every x and y. If rows have weights, a last
+    argument ``shares`` holds each row's weight divided by its public bound, s in [0, 1], and the row's clipped
+    contribution is multiplied by s.
 
-    *Lemma.* If no contribution is longer than the sensitivity, as is so for every query here, weights leave the
-    sensitivity as it is, though the weight belongs to the record and is replaced with it. *Proof.* ‖s·c − s′·c′‖ is a
-    convex function of (s, s′) on the square [0, 1]², so it is largest at a corner, where it is ‖c − c′‖, ‖c‖, ‖c′‖ or
+    *Lemma.* If no contribution is longer than the sensitivity, as holds for every query here, weights do not increase
+    the sensitivity, although the weight belongs to the record and is replaced with it. *Proof.* ‖s·c − s′·c′‖ is a
+    convex function of (s, s′) on the square [0, 1]², so its maximum is at a corner, where it is ‖c − c′‖, ‖c‖, ‖c′‖ or
     0. ∎
     """
 
@@ -52,64 +52,64 @@ class NarrowQuery(ABC):
 
     @property
     def reads(self) -> NDArray[np.intp]:
-        """The columns of the table that are looked at: a source may leave the others on disk."""
+        """The columns of the table that the query reads; a source may leave the others on disk."""
         return self.schema.reads
 
     @property
     def numbers_per_row(self) -> int:
-        """How many numbers it computes of a row at a time, if that is more than it reads: see :data:`CACHE`."""
+        """The numbers that it computes for each row at a time, if more than it reads; see :data:`CACHE`."""
         return 0
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         return self._in_cache(xp, *self.unit_rows(xp, x, y))
 
     def unit_rows(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, ...]:
-        """Unit coordinates and responses of rows, and their weights where they have some."""
+        """Unit coordinates and unit responses of rows, and the shares of their weights if they have weights."""
         u = None if y is None else self.schema.response(xp, y)
         shares = () if self.schema.weight < 0 else (self.schema.shares(xp, x),)
         return self.schema.coordinates(xp, x), u, *shares
 
     @property
     def prepared_by(self) -> tuple[Hashable, ...]:
-        """What :meth:`prepare` depends on, beside the rows: queries that agree in it may share what it returns."""
+        """A key for the result of :meth:`prepare`: queries with the same key prepare the same rows alike."""
         return (self.schema.key,)
 
     def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Any, ...]:
-        """What :meth:`sum_prepared` needs of a block of rows. A source that has the same rows on every pass keeps it,
-        so that later queries do not compute it again; nothing may write into it.
+        """The arrays from which :meth:`sum_prepared` computes the sum over a block of rows. A source with the same rows
+        on every pass keeps them for later queries, so nothing may write into them.
         """
         return self.unit_rows(xp, x, y)
 
     def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
-        """What :meth:`block` returns for the rows that were prepared."""
+        """The result of :meth:`block` for rows that were prepared."""
         return self._in_cache(xp, *prepared)
 
     def _in_cache(self, xp: Namespace, x: Array, *more: Array) -> Array:
-        """The sum over the rows; in memory, a few rows at a time if many numbers are computed of each."""
+        """The sum over the rows; in memory, a few rows at a time if many numbers are computed for each."""
         contributions: Array = self.contributions  # with weights, of a query that takes them
         if not isinstance(x, np.ndarray) or len(x) * self.numbers_per_row <= CACHE:
             return contributions(xp, x, *more)
         length = max(1, CACHE // self.numbers_per_row)
-        rows = (slice(first, first + length) for first in range(0, len(x), length))
-        return sum(contributions(xp, x[some], *(None if y is None else y[some] for y in more)) for some in rows)
+        slices = (slice(first, first + length) for first in range(0, len(x), length))
+        return sum(contributions(xp, x[rows], *(None if y is None else y[rows] for y in more)) for rows in slices)
 
     def sum(self, chunk: Chunk) -> FloatArray:
         return narrow_sum(self, chunk)
 
     def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
-        """The sums over each ``rows`` rows, where one reading of all rows gives them."""
+        """The sum over each group of ``rows`` rows, if a single pass over all rows can compute them; else None."""
         return narrow_sums(self, chunk, rows)
 
 
 def weighted(values: Any, shares: Any) -> Any:
-    """Rows, or one number for each, times the rows' weights; as they are where there are none."""
+    """Rows, or one number for each row, times the shares of the rows' weights; unchanged if ``shares`` is None."""
     if shares is None:
         return values
     return values * (shares if values.ndim == 1 else shares[:, None])
 
 
 def all_finite(values: NDArray[np.floating]) -> bool:
-    """Whether the sum of each column is finite, by a product: True if every number is, unless sums overflow.
+    """Whether the sum of each column is finite: True if every number is finite, unless a sum overflows.
 
     >>> all_finite(np.ones((3, 2))), all_finite(np.array([1.0, np.nan]))
     (True, False)
@@ -118,34 +118,34 @@ def all_finite(values: NDArray[np.floating]) -> bool:
 
 
 def zero_nonfinite(xp: Namespace, values: Array) -> Array:
-    """``values`` with 0 in the place of what is not finite."""
+    """``values`` with 0 in place of NaN and infinite entries."""
     if isinstance(values, np.ndarray) and all_finite(values):
         return values
     return xp.where(xp.isfinite(values), values, 0.0)
 
 
 def into_ball(xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None) -> Array:
-    """Each row of v, ``times`` a number of its own of at most 10¹⁰⁰, scaled into the ball of that radius; a row that is
-    not finite, or overflows, becomes 0. ``size`` holds the lengths of the rows of v where they are known.
+    """Each row of v, multiplied by its factor in ``times`` (at most 10¹⁰⁰) and scaled into the ball of this radius. A
+    row that is not finite, or overflows, becomes 0. ``size`` holds the lengths of the rows of v if they are known.
 
     *Lemma.* A returned row of p entries is at most radius·(1 + (p + 12)·2⁻⁵²) long, if that is more than 10⁻⁵⁰.
     *Proof.* Its squares are added in float64, with a relative error of at most (p + 1)·2⁻⁵³; the square root, the
-    quotient and the products add a few units more. Squares that vanish hide a length of at most √p·10⁻¹⁵⁴, which
-    ``times`` makes less than 10⁻⁵⁰. Nothing else decides: the length is computed from what is returned but for the
-    factors. ∎
+    quotient and the products add a few units of 2⁻⁵³. Squares that underflow to 0 hide a length of at most √p·10⁻¹⁵⁴,
+    which ``times`` raises to less than 10⁻⁵⁰. The length that decides on the scaling is computed from the same numbers
+    that are returned, up to the factors. ∎
     """
     if isinstance(v, np.ndarray):
-        factor, odd = _factors(v, radius, times, size)
+        factor, is_excluded = _factors(v, radius, times, size)
         scaled = v * factor[:, None]
-        if odd.any():
-            scaled[odd] = 0.0
+        if is_excluded.any():
+            scaled[is_excluded] = 0.0
         return scaled
     v = v if times is None else v * times[:, None]
     norm2 = xp.sum(v * v, axis=1)
-    odd = ~xp.isfinite(norm2)
-    norm = xp.sqrt(xp.where(odd, xp.ones_like(norm2), norm2))
+    is_excluded = ~xp.isfinite(norm2)
+    norm = xp.sqrt(xp.where(is_excluded, xp.ones_like(norm2), norm2))
     factor = xp.where(norm > radius, radius / xp.where(norm > radius, norm, xp.ones_like(norm)), xp.ones_like(norm))
-    return xp.where(odd[:, None], xp.zeros_like(v), v * factor[:, None])
+    return xp.where(is_excluded[:, None], xp.zeros_like(v), v * factor[:, None])
 
 
 def squares(xp: Namespace, v: Array) -> Array:
@@ -158,13 +158,16 @@ def squares(xp: Namespace, v: Array) -> Array:
 def sum_in_ball(
     xp: Namespace, v: Array, radius: float, times: Array = None, size: Array = None, shares: Array = None
 ) -> Array:
-    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball` and then multiplied by its part of
-    ``shares``: as one product, since Σ f_i·v_i needs no copy of the scaled rows. A namespace without ``linalg`` is one
-    that records a formula for one row.
+    """The sum of the rows of v, each scaled into the ball as by :func:`into_ball` and then multiplied by its share.
+
+    It is one matrix product, since Σ f_i·v_i needs no copy of the scaled rows. A namespace without ``linalg`` is the
+    one that traces the formula of a single row.
     """
     if isinstance(v, np.ndarray):
-        factor, odd = _factors(v, radius, times, size)
-        return over_rows(np, weighted(factor, shares), np.where(odd[:, None], 0.0, v) if odd.any() else v)
+        factor, is_excluded = _factors(v, radius, times, size)
+        return over_rows(
+            np, weighted(factor, shares), np.where(is_excluded[:, None], 0.0, v) if is_excluded.any() else v
+        )
     if not hasattr(xp, "linalg"):
         return xp.sum(weighted(into_ball(xp, v, radius, times), shares), axis=0)
     v = v if times is None else v * times[:, None]
@@ -178,31 +181,30 @@ def sum_in_ball(
 
 
 def _factors(v: FloatArray, radius: float, times: Any, size: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """By what rows in memory are multiplied, and which of them are not finite, or overflow."""
+    """The factor that scales each row in memory into the ball, and whether the row is not finite or overflows."""
     norm = np.sqrt(squares(np, v)) if size is None else size
     if times is not None:
         times = np.clip(times, -1e100, 1e100)
         norm = norm * np.abs(times)
-    odd = ~np.isfinite(norm)
+    is_excluded = ~np.isfinite(norm)
     factor = np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius)
     factor = factor if times is None else factor * times
-    if odd.any():
-        factor[odd] = 0.0
-    return factor, odd
+    if is_excluded.any():
+        factor[is_excluded] = 0.0
+    return factor, is_excluded
 
 
 def rounded(bound: Bound, terms: int) -> Bound:
-    """The bound widened by what float64 can add to a contribution of that many terms: ``1 + (terms + 16)·2⁻⁵²``."""
+    """The bound, widened for the rounding in float64 of a contribution of so many terms: × (1 + (terms + 16)·2⁻⁵²)."""
     wider = 1.0 + (terms + 16) * float(np.finfo(np.float64).eps)
     return Bound(bound.linf * wider, bound.l2 * wider, bound.size_linf * wider, bound.size_l2 * wider)
 
 
 def gram_bound(radius: float, terms: int) -> Bound:
-    """The bound of Σ vvᵀ, packed, over rows v of so many terms and at most ``radius`` long; some may add nothing.
+    """The bound of the packed Σ vvᵀ over rows v of ``terms`` entries that are 0 or at most ``radius`` long.
 
     *Lemma.* ℓ2 sensitivity √2·radius². *Proof.* ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a, b⟩² ≤ 2·radius⁴ in Frobenius norm,
-    which the packing keeps; a row that adds nothing is b = 0. The products are rounded by one part in 2⁵³ each, and the
-    bound is wider by more than that. ∎
+    which packing preserves. Each product is rounded by at most one part in 2⁵³; the bound is widened by more. ∎
     """
     square = radius**2
     change = math.sqrt(2.0) * square
@@ -210,20 +212,19 @@ def gram_bound(radius: float, terms: int) -> Bound:
 
 
 def packed(xp: Namespace, matrix: Array) -> Array:
-    """The upper triangle of a symmetric matrix, off-diagonal entries × √2: its Frobenius norm is the vector's length.
+    """The upper triangle of a symmetric matrix as a vector, off-diagonal entries × √2, which preserves the norm.
 
     >>> import array_api_compat.numpy as xp
     >>> packed(xp, np.array([[1.0, 2.0], [2.0, 3.0]])).round(2).tolist()
     [1.0, 3.0, 2.83]
     """
     p = matrix.shape[0]
-    parts = [matrix[j : j + 1, j] for j in range(p)]
-    parts += [matrix[j, j + 1 :] * 2.0**0.5 for j in range(p - 1)]
-    return xp.concat(parts)
+    diagonal = [matrix[j : j + 1, j] for j in range(p)]
+    return xp.concat(diagonal + [matrix[j, j + 1 :] * 2.0**0.5 for j in range(p - 1)])
 
 
 def unpacked(values: FloatArray, p: int) -> FloatArray:
-    """The symmetric matrix of which :func:`packed` made the vector."""
+    """The symmetric p×p matrix whose :func:`packed` vector this is."""
     matrix = np.zeros((p, p))
     matrix[np.triu_indices(p, 1)] = values[p:] / 2.0**0.5
     return matrix + matrix.T + np.diag(values[:p])

@@ -44,7 +44,7 @@ class About:
     def left(self) -> str | None:
         """What is left of the dataset's total, at the total's δ."""
         s = self.state
-        return None if s is None else f"ε = {s.left_shown} of {s.total.epsilon:g} at δ = {number(s.total.delta)}"
+        return None if s is None else f"ε = {s.left_rounded} of {s.total.epsilon:g} at δ = {number(s.total.delta)}"
 
 
 def rounded_up(epsilon: float) -> float:

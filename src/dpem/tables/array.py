@@ -1,4 +1,4 @@
-"""Rows held in memory, in a file mapped into it, or in an array of another library on whatever device it is."""
+"""Rows in a NumPy array, in memory or mapped from a file, and in arrays of other libraries on any device."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from dpem._validation import ArgumentError
 from dpem.query import Array, Chunk, FloatArray, Namespace, Query
-from dpem.tables.base import CHUNK_ROWS, KEPT, ChunkedSource, KeptChunk, KeptRows, Partial, slack
+from dpem.tables.base import CACHE_BYTES, CHUNK_ROWS, ChunkedSource, FixedChunk, Partial, PreparedRows, slack
 from dpem.tables.progress import advance
 
-#: Rows per chunk of a blocked query: a chunk ends with a wait for the device, so there should be few.
+#: Rows per chunk of a blocked query: each chunk ends with a wait for the device, so chunks are long.
 LONG_CHUNK_ROWS = 32 * CHUNK_ROWS
-#: Rows per chunk of a query that is added in float64 throughout. Its slack grows with their square: 6·10⁻⁵ of a
+#: Rows per chunk of a query that is added in float64 throughout. The slack grows with their square; it is 6·10⁻⁵ of a
 #: contribution at this length.
 SHORT_CHUNK_ROWS = 8 * CHUNK_ROWS
 
 
 class ArraySource(ChunkedSource):
-    """A float32 or float64 array, never copied or converted whole, and a response. ``keep`` says that the arrays stay
-    as they are as long as the source is used, so that it may keep what queries prepare of rows.
+    """A float32 or float64 array, never copied or converted as a whole, and a response. With ``keep`` the caller states
+    that the arrays will not change while the source is used, so that prepared rows are kept.
 
     >>> source = ArraySource(np.ones((3, 2)))
     >>> source.n_rows, source.n_features, [s.n_rows for s in source.split(2)]
@@ -40,8 +40,8 @@ class ArraySource(ChunkedSource):
 
     def __init__(self, X: NDArray[np.floating], y: NDArray[np.floating] | None = None, *, keep: bool = False) -> None:
         self._X, self._y = X, y
-        row_bytes = KEPT / max(1, X.shape[0])
-        self._kept = [KeptRows(row_bytes) for _ in range(0, X.shape[0], CHUNK_ROWS)] if keep else []
+        row_bytes = CACHE_BYTES / max(1, X.shape[0])
+        self._prepared = [PreparedRows(row_bytes) for _ in range(0, X.shape[0], CHUNK_ROWS)] if keep else []
         self.n_features, self.has_response, self.dtype = int(X.shape[1]), y is not None, np.dtype(X.dtype)
 
     @property
@@ -49,8 +49,8 @@ class ArraySource(ChunkedSource):
         return int(self._X.shape[0])
 
     def chunks(self) -> Iterator[Chunk]:
-        for place, chunk in enumerate(self._cut(CHUNK_ROWS)):
-            yield KeptChunk.of(chunk, self._kept[place]) if self._kept else chunk
+        for i, chunk in enumerate(self._cut(CHUNK_ROWS)):
+            yield FixedChunk.of(chunk, self._prepared[i]) if self._prepared else chunk
 
     def chunks_in_memory(self) -> Sequence[Chunk]:
         return list(self.chunks())
@@ -61,19 +61,21 @@ class ArraySource(ChunkedSource):
             yield Chunk(self._X[rows, :], None if self._y is None else self._y[rows])
 
     def split(self, parts: int) -> list[Self]:
-        """Disjoint batches: rows t, t + parts, t + 2·parts, … (a view where the library has strided views, and safe for
-        sorted tables).
-        """
+        """Disjoint batches of the rows t, t + parts, t + 2·parts, …: views, if the library has strided views."""
         batches = [copy.copy(self) for _ in range(parts)]
         for t, batch in enumerate(batches):
-            batch._X, batch._y, batch._kept = self._X[t::parts, :], None if self._y is None else self._y[t::parts], []
+            batch._X, batch._y, batch._prepared = (
+                self._X[t::parts, :],
+                None if self._y is None else self._y[t::parts],
+                [],
+            )
         return batches
 
 
 class DeviceSource(ArraySource):
-    """A float32 or float64 array with the array API, never copied, and a response (put beside the rows if need be).
+    """A float32 or float64 array with the array API, never copied, and a response, which is moved to the rows' device.
 
-    Slack follows from :func:`~dpem.tables.base.slack` with the longer chunks used here: engines add at most BLOCK
+    The slack is that of :func:`~dpem.tables.base.slack` with the longer chunks used here: engines add at most BLOCK
     rows in the rows' dtype, and block sums in float64 in any order.
 
     >>> import array_api_strict as xp
@@ -90,7 +92,7 @@ class DeviceSource(ArraySource):
         device = array_api_compat.device(X)
         if "float64" not in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
             raise ArgumentError("X", "must be on a device that has float64: totals are added in it.")
-        self._X, self._y, self._kept = X, None if y is None else _beside(y, xp, device), []
+        self._X, self._y, self._prepared = X, None if y is None else _on_device(y, xp, device), []
         self.n_features, self.has_response = int(X.shape[1]), y is not None
         self.dtype = np.dtype(np.float32 if X.dtype == xp.float32 else np.float64)
 
@@ -101,9 +103,9 @@ class DeviceSource(ArraySource):
         return ()  # a device has threads of its own
 
     def total(self, query: Query) -> FloatArray:
-        """The query's sum over all rows; chunk sums come one by one, or at once from a query that can (``sums``)."""
-        at_once = getattr(query, "sums", None)
-        sums = None if at_once is None else at_once(Chunk(self._X, self._y), _chunk_rows(query))
+        """The query's sum over all rows: of chunk sums from one pass if the query has ``sums``, else one by one."""
+        sums_in_one_pass = getattr(query, "sums", None)
+        sums = None if sums_in_one_pass is None else sums_in_one_pass(Chunk(self._X, self._y), _chunk_rows(query))
         if sums is None:
             return super().total(query)
         advance(self.n_rows)
@@ -117,8 +119,7 @@ def _chunk_rows(query: Query) -> int:
     return LONG_CHUNK_ROWS if query.blocked else SHORT_CHUNK_ROWS
 
 
-def _beside(y: Array, xp: Namespace, device: Array) -> Array:
-    """The response as an array on the rows' device."""
+def _on_device(y: Array, xp: Namespace, device: Array) -> Array:
     if isinstance(y, np.ndarray):
         return xp.asarray(np.array(y), device=device)
     return y if array_api_compat.device(y) == device else array_api_compat.to_device(y, device)

@@ -1,10 +1,10 @@
-"""What the curator needs of a source, and how chunk sums become a total.
+"""Sources: the contract between tables and the curator, and the sum of a query over chunks of rows.
 
-*Neighbours* are ordered tables of equal length that differ at one position (or at those of one person). So a row's
-place must not depend on what rows hold: in a table that is kept sorted by a column, or cut into folders by one, a row
-that changes moves, and every row in between with it. What a source knows of this it says in
-``order_may_depend_on_values``. Where it may, batches that are dealt by position could all change with one row, and are
-refused; totals over all rows are the same in any order but for rounding, for which :func:`slack` then has room.
+*Neighbours* are ordered tables of equal length that differ at one position (or at the positions of one person). So the
+position of a row must not depend on values: in a table that is sorted by a column, or stored in folders by one, a
+changed row moves, and the rows between its old and its new position move too. A source states in
+``order_may_depend_on_values`` whether this can happen. If it can, all batches could change with one row, so batches
+are refused; totals over all rows are then the same up to rounding, which :func:`slack` allows for.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from dpem.query import BLOCK, Chunk, FloatArray, Query
 from dpem.tables.entries import Levels
 from dpem.tables.progress import advance
 
-#: Rows per chunk. With BLOCK it fixes how a sum is rounded, hence the slack.
+#: Rows per chunk. Together with BLOCK it determines the rounding of a sum, hence the slack.
 CHUNK_ROWS = 65_536
 
-#: Chunks in memory from which on each is summed by a thread of its own.
-MANY = 8
+#: With at least this many chunks in memory, each is summed by one thread.
+PARALLEL_CHUNKS = 8
 
-#: Roundings by which a contribution may depend on the other rows of its chunk: see :func:`slack`.
+#: The roundings by which a contribution may depend on the other rows of its chunk: see :func:`slack`.
 REGROUPED = 2**16
 
-#: Bytes of converted or prepared rows up to which they are kept in memory from the first pass on.
-KEPT = 384 << 20
+#: Converted or prepared rows of at most this many bytes stay in memory after the first pass.
+CACHE_BYTES = 384 << 20
 #: Numbers of a prepared row beside its coordinates: response, weight, length, constant, fitted value.
-MORE = 5
+PREPARED_EXTRA = 5
 
-#: Unit roundoff and largest number of what rows may be held in.
+#: Unit roundoff and largest number of the dtypes of rows.
 ROUNDOFF = {np.dtype(kind): float(np.finfo(kind).eps) / 2 for kind in (np.float32, np.float64)}
 LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
 
 
 class Source(Protocol):
-    """Rows that give the total of a query, and nothing else.
+    """Rows over which a query can be summed; nothing else can be asked of them.
 
     ``total`` is deterministic for a given chunking: chunk sums in float64, added in a fixed order. ``slack`` bounds
-    what rounding can add to one record's influence on it. Neither is private: only a curator may call them. ``split``
-    deals rows into disjoint batches by their position alone. ``order_may_depend_on_values`` is False only where a row
-    that is replaced stays where it was.
+    how much rounding can add to the influence of one record on the total. Neither is private: only a curator may call
+    them. ``split`` assigns rows to disjoint batches by their position alone. ``order_may_depend_on_values`` is False
+    only if a row that is replaced stays at its position.
     """
 
     @property
@@ -71,7 +71,7 @@ class Source(Protocol):
 
 
 class Partial(NamedTuple):
-    """A sum and what rounding took from it (Neumaier). Partial sums can be added in any tree.
+    """A sum and its accumulated rounding error (Neumaier). Partial sums can be added in the order of any tree.
 
     >>> total = Partial.of(np.array(1e16)) + Partial.of(np.array(1.0)) + Partial.of(np.array(-1e16))
     >>> float(total.value)
@@ -110,19 +110,17 @@ class Stride(NamedTuple):
         return [Stride(self.first + t * self.step, self.step * parts) for t in range(parts)]
 
     def within(self, begin: int) -> slice:
-        """Which of the rows that begin with row ``begin`` of the table these are."""
-        ahead = self.first - begin
-        return slice(ahead if ahead >= 0 else ahead % self.step, None, self.step)
+        """The slice of these rows in a part of the table that begins with row ``begin``."""
+        offset = self.first - begin
+        return slice(offset if offset >= 0 else offset % self.step, None, self.step)
 
     def count(self, n_rows: int) -> int:
         return len(range(self.first, n_rows, self.step))
 
 
-class KeptRows:
-    """What queries that agree in ``prepared_by`` compute of one chunk before they use their own parameters, block by
-    block, kept from one pass to the next: a fit makes some twenty passes over the same rows in the same coordinates.
-
-    It belongs to the source of one fit and holds nothing that the rows do not.
+class PreparedRows:
+    """A cache of the blocks of one chunk as queries prepare them: a fit makes some twenty passes over the same rows in
+    the same coordinates. Queries with the same key ``prepared_by`` share it. It belongs to the source of one fit.
     """
 
     def __init__(self, row_bytes: float) -> None:
@@ -130,37 +128,37 @@ class KeptRows:
         self._prepared: tuple[Hashable, list[Any]] = (None, [])
 
     def blocks(self, query: Any, count: int) -> list[Any] | None:
-        """The prepared blocks (None where not yet), or None if public sizes say that none is kept."""
+        """The prepared blocks, None for each that is not prepared yet; or None if they would take too much memory."""
         key = getattr(query, "prepared_by", None)
-        if key is None or 8 * (query.schema.width + MORE) > self.row_bytes:
+        if key is None or 8 * (query.schema.width + PREPARED_EXTRA) > self.row_bytes:
             return None
-        prepared = self._prepared  # read and replaced at once: another thread may use the same source
+        prepared = self._prepared  # read once and replaced as a whole: another thread may use the same source
         if prepared[0] != key:
             prepared = self._prepared = (key, [None] * count)
         return prepared[1]
 
 
-class KeptChunk(Chunk):
-    """Rows that are the same on every pass."""
+class FixedChunk(Chunk):
+    """A chunk whose rows are the same on every pass."""
 
-    kept: KeptRows
+    prepared: PreparedRows
 
     @classmethod
-    def of(cls, chunk: Chunk, kept: KeptRows) -> KeptChunk:
+    def of(cls, chunk: Chunk, prepared: PreparedRows) -> FixedChunk:
         result = cls(*chunk)
-        result.kept = kept
+        result.prepared = prepared
         return result
 
 
 class ChunkedSource(ABC):
-    """Rows that come as chunks of at most ``CHUNK_ROWS`` rows, the same chunks on every pass."""
+    """Rows in chunks of at most ``CHUNK_ROWS`` rows, the same chunks on every pass."""
 
-    #: Whether a row that is replaced may move the others. A source that knows better says False.
+    #: Whether replacing a row may move others.
     order_may_depend_on_values: bool = True
 
     n_features: int
     has_response: bool
-    #: float32 or float64: in what blocked queries may be added.
+    #: float32 or float64, in which blocked queries may add.
     dtype: np.dtype
     feature_names: list[str] | None = None
     #: The names of the response and of the column that identifies people.
@@ -180,11 +178,11 @@ class ChunkedSource(ABC):
     def split(self, parts: int) -> Sequence[Self]: ...
 
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
-        """The chunks over which a query is summed; they may differ in their length and in columns that it reads."""
+        """The chunks over which a query is summed. Their length, and the columns that are read, may depend on it."""
         return self.chunks()
 
     def chunks_in_memory(self) -> Sequence[Chunk]:
-        """All chunks, where the next one does not overwrite the last; none elsewhere."""
+        """All chunks, if they are in memory at the same time; else none."""
         return ()
 
     def total(self, query: Query) -> FloatArray:
@@ -196,11 +194,11 @@ class ChunkedSource(ABC):
         return reduce(add, map(Partial.of, sums), Partial.of(total)).value
 
     def _chunk_sums(self, query: Query) -> Iterator[FloatArray]:
-        """The query's sum over each chunk. Each of many chunks in memory is summed by one thread: threads then wait for
-        each other once a pass, not once a chunk.
+        """The query's sum over each chunk. If many chunks are in memory, each is summed by one thread, so that threads
+        wait for each other once a pass and not once a chunk.
         """
         chunks = self.chunks_in_memory()
-        if len(chunks) >= MANY:
+        if len(chunks) >= PARALLEL_CHUNKS:
             sums = [np.empty(0)] * len(chunks)
 
             def add_up(place: int) -> None:
@@ -216,14 +214,14 @@ class ChunkedSource(ABC):
             advance(chunk.X.shape[0])
 
     def slack(self, query: Query) -> float:
-        return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
+        return slack(query, self.n_rows, self.dtype, any_order=self.order_may_depend_on_values)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_rows} rows, {self.n_features} columns, {self.dtype})"
 
 
 class StridedSource(ChunkedSource):
-    """A source whose batches read the whole table and keep every so many rows."""
+    """A source whose batches read the whole table and keep every k-th row."""
 
     _stride: Stride = Stride()
 
@@ -237,12 +235,12 @@ class StridedSource(ChunkedSource):
 
 @np.errstate(all="ignore")
 def standardised(rows: Any, mean: FloatArray, scale: FloatArray) -> Any:
-    """(x − mean) / scale. An overflow would depend on an entry, so it is not reported."""
+    """(x − mean) / scale, without warnings of overflow, which would depend on an entry."""
     return (rows - mean) / scale
 
 
 class ScaledSource(ChunkedSource):
-    """(x − mean) / scale of each row, chunk by chunk, with the responses as they are.
+    """The rows (x − mean) / scale, computed chunk by chunk, with unchanged responses.
 
     >>> from dpem.tables import ArraySource
     >>> source = ScaledSource(ArraySource(np.array([[1.0], [3.0]])), mean=np.array([2.0]), scale=np.array([0.5]))
@@ -276,32 +274,35 @@ class ScaledSource(ChunkedSource):
 
 
 def refuse_to_split(source: Source) -> None:
-    """Refuse to split a source whose rows may move, before any charge."""
+    """Refuse to split a source whose order of rows may depend on values, before any charge."""
     if getattr(source, "order_may_depend_on_values", True):
         raise ValueError(
-            "the rows cannot be split into batches here: their order may depend on what they hold (a partitioned or "
-            "sorted table, a shuffled collection, a loader that does not say fixed_order=True), so that one row could "
-            "change every batch."
+            "the rows of this table cannot be split into batches: their order may depend on their values (a "
+            "partitioned or sorted table, a shuffled collection, a loader without fixed_order=True), so that one row "
+            "could change every batch."
         )
 
 
-def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS, *, moved: bool = False) -> float:
-    """How much rounding can add to a replaced record's change of the total, in units of the contribution's size.
+def slack(
+    query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_ROWS, *, any_order: bool = False
+) -> float:
+    """The most that rounding can add to the change of the total when a record is replaced, in units of the size of a
+    contribution.
 
     *Lemma.* Let u be the unit roundoff of the rows' dtype (of float64 for an unblocked query), w that of float64.
     Two tables that differ at one position differ in one block of one chunk. Adding m terms of size B in any order,
-    products rounded first, errs by at most (m+3)u·mB; adding the chunk's block sums errs by at most
-    (blocks+tasks)·w·(rows)B; compensated addition over the chunks, in order or by a tree, errs by at most 3w·nB. Two
+    products rounded first, has an error of at most (m+3)u·mB; adding the chunk's block sums one of at most
+    (blocks+tasks)·w·(rows)B; compensated addition over the chunks, in order or by a tree, one of at most 3w·nB. Two
     neighbours: twice that. ∎ (First order in u; the constants leave room for the second order at these lengths.)
 
-    A query in float64 may compute rows in groups that depend on which entries are missing, and a matrix product may
-    round a row differently in another group. So where one row gains or loses a missing value, the contributions of the
-    others in its chunk may change too, each by at most :data:`REGROUPED` roundings of its size (a product of so many
-    terms): REGROUPED·w·rows·B together, less than 10⁻⁶·B, which is added. Queries of blocks compute each row alone.
+    A query in float64 may group rows by which entries are missing, and a matrix product may round a row differently in
+    another group. So if one row gains or loses a missing value, the contributions of the other rows of its chunk may
+    change, each by at most :data:`REGROUPED` roundings of its size (a product of that many terms): together
+    REGROUPED·w·rows·B, less than 10⁻⁶·B, which is added. Blocked queries compute each row alone.
 
-    *Corollary.* If rows may be ``moved``, every block may differ, and the errors of all n/m blocks and of all chunks
-    count: twice ((m+3)u + 2(rows/BLOCK + 1)w + 3w)·nB bounds the difference of two totals of the same rows in any order
-    and any cut, one of them replaced, beyond what exact totals differ by. In float64 that is little; in float32 it
+    *Corollary.* If rows may be in ``any_order``, every block may differ, and the errors of all n/m blocks and of all
+    chunks count: the totals of the same rows in two orders and two chunkings, with one row replaced, differ by at most
+    twice ((m+3)u + 2(rows/BLOCK + 1)w + 3w)·nB more than the exact totals. In float64 that is little; in float32 it
     would be 10⁻⁵·n contributions, so sources whose rows may move are read in float64.
     """
     w = ROUNDOFF[np.dtype(np.float64)]
@@ -314,6 +315,6 @@ def slack(query: Query, n_rows: int, dtype: np.dtype, chunk_rows: int = CHUNK_RO
     rows = min(n_rows, chunk_rows)
     block = min(rows, BLOCK) if query.blocked else rows
     regrouped = 0.0 if query.blocked else 2 * REGROUPED * w
-    if moved:
+    if any_order:
         return float((2 * ((block + 3) * u + 2 * (rows / BLOCK + 1) * w + 3 * w) + regrouped) * n_rows)
     return float(2 * ((block + 3) * u * block + 2 * (rows / BLOCK + 1) * w * rows + 3 * w * n_rows) + regrouped * rows)

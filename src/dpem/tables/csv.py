@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dpem._validation import Argument, ArgumentError, raise_alone
-from dpem.tables.base import KEPT
+from dpem.tables.base import CACHE_BYTES
 from dpem.tables.bounds import suggestion
 from dpem.tables.columns import Selection, select
 from dpem.tables.entries import MISSING, Levels, number
@@ -93,7 +93,7 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any]) -> Frame
     lookups = {name for name, each in levels.items() if each.needs_lookup}
     converted = {}
     cells = {name: table.column(name) for name in selection.read}
-    many_passes = table.num_rows * selection.row_bytes > KEPT  # each would join a column's pieces again
+    many_passes = table.num_rows * selection.row_bytes > CACHE_BYTES  # each would join a column's pieces again
     del table  # a column's pieces go as soon as they are one
     for name in selection.read:
         column = cells.pop(name)

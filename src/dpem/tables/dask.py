@@ -120,7 +120,7 @@ class DaskSource:
 
     def slack(self, query: Query) -> float:
         """As for an array in memory: blocks are read in the same chunks, and the lemma allows for any tree."""
-        return slack(query, self.n_rows, self.dtype, moved=self.order_may_depend_on_values)
+        return slack(query, self.n_rows, self.dtype, any_order=self.order_may_depend_on_values)
 
     def split(self, parts: int) -> list[DaskSource]:
         """Disjoint batches: rows t, t + parts, t + 2·parts, … of the whole table, as with an array in memory."""

@@ -1,4 +1,4 @@
-"""Rows in a DataFrame: pandas, polars, Arrow, or anything that hands over Arrow data, converted block by block."""
+"""Rows in a DataFrame of pandas, polars, Arrow or another library with Arrow data, converted block by block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, FloatArray, Query
-from dpem.tables.base import CHUNK_ROWS, KEPT, KeptChunk, KeptRows, StridedSource
+from dpem.tables.base import CACHE_BYTES, CHUNK_ROWS, FixedChunk, PreparedRows, StridedSource
 from dpem.tables.columns import Selection, rows_of
 from dpem.tables.entries import as_text
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 #: The type of a categorical column of pandas, whatever its categories are.
 _CATEGORIES = pa.dictionary(pa.int32(), pa.string())
-#: Whole numbers that Arrow does not have; polars infers them from one large entry.
-_LONG = (nw.Int128, nw.UInt128)
+#: Integer types that Arrow lacks; polars infers them from one large entry.
+_INT128 = (nw.Int128, nw.UInt128)
 
 
 class Frame:
-    """The columns of a DataFrame, under the names that they have as texts. Nothing here looks at an entry.
+    """The columns of a DataFrame, under the texts of their names. No entry is looked at.
 
     >>> frame = Frame(pa.table({"age": [31, None]}))
     >>> frame.names, frame.n_rows, frame.schema.field("age").type
     (['age'], 2, DataType(int64))
     """
 
-    #: What :func:`~dpem.tables.blocks.is_frame` looks for.
+    #: Recognised by :func:`~dpem.tables.blocks.is_frame`.
     is_frame = True
 
     def __init__(self, X: Any) -> None:
@@ -44,9 +44,10 @@ class Frame:
             X = _eager(X)
         self._X = X
         self.names = list(map(str, X.columns))
-        #: Whether names were given, and are not numbers that pandas put there.
+        #: Whether the columns have names, and not the numbers that pandas gives to columns without.
         self.named = all(isinstance(name, str) for name in X.columns)
-        self._place: dict[str, Any] = {name: j for j, name in enumerate(self.names)}
+        #: The index of each column, or the values of a column that was added.
+        self._columns: dict[str, int | FloatArray] = {name: j for j, name in enumerate(self.names)}
 
     @property
     def n_rows(self) -> int:
@@ -55,42 +56,43 @@ class Frame:
     def subset(self, names: Sequence[str]) -> Frame:
         """Some of the columns, in this order."""
         part = copy.copy(self)
-        part.names, part._place = list(names), {name: self._place[name] for name in names}
+        part.names, part._columns = list(names), {name: self._columns[name] for name in names}
         return part
 
     def with_column(self, name: str, values: FloatArray) -> Frame:
-        """The same with one more column."""
+        """The frame with one more column."""
         if name in self.names:
             raise ArgumentError("X", f"must have no column {name!r}.")
         more = copy.copy(self)
-        more.names, more._place = [*self.names, name], {**self._place, name: values}
+        more.names, more._columns = [*self.names, name], {**self._columns, name: values}
         return more
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types, from no rows. What a column of Python objects holds is not known: its type is null."""
-        if len(self._place) < len(self.names):
+        """Names and types, taken from zero rows. The type of a column of Python objects is null: it is not known."""
+        if len(self._columns) < len(self.names):
             raise ArgumentError("X", "must have columns with different names.")
         return pa.schema([(name, _type(self.column(name, 0, 0))) for name in self.names])
 
     def column(self, name: str, first: int = 0, last: int | None = None) -> Column:
         """Rows first … last − 1 of a column, or all."""
-        place = self._place[name]
-        if isinstance(place, np.ndarray):
-            return pa.array(place[first:last])
-        return column_of(self._X.iloc[first:last, place] if self.pandas else self._X[first:last, place])
+        index = self._columns[name]
+        if isinstance(index, np.ndarray):
+            return pa.array(index[first:last])
+        return column_of(self._X.iloc[first:last, index] if self.pandas else self._X[first:last, index])
 
 
 class ConvertingSource(StridedSource):
-    """Rows that are converted as they are read. What takes at most :data:`KEPT` bytes is converted once and kept;
-    of a larger table each pass converts the columns that its query reads.
+    """Rows that are converted as they are read. A table of at most :data:`CACHE_BYTES` is converted once and kept in
+    memory; of a larger one, each pass converts the columns that its query reads.
     """
 
-    #: What is read of each column; which features are converted (None for all), and the chunks that are kept.
     _selection: Selection
+    #: The features to convert; None for all.
     _reads: frozenset[int] | None = None
-    _kept: tuple[Chunk, ...] = ()
-    #: Whether a chunk is overwritten when the next one is read.
+    #: The chunks, once all of them were read, if they fit in memory.
+    _cached: tuple[Chunk, ...] = ()
+    #: Whether reading a chunk overwrites the one before.
     _overwrites: ClassVar[bool] = True
 
     def _select(self, selection: Selection) -> None:
@@ -105,37 +107,37 @@ class ConvertingSource(StridedSource):
         """The chunks, each valid until the next one is read."""
 
     def chunks(self) -> Iterator[Chunk]:
-        if self._kept:
-            yield from self._kept
+        if self._cached:
+            yield from self._cached
             return
-        kept = []
+        cached = []
         for chunk in self._converted():
             if self._fits_in_memory:
                 if self._overwrites:
                     chunk = Chunk(chunk.X.copy(order="K"), None if chunk.y is None else chunk.y.copy())
-                chunk = KeptChunk.of(chunk, KeptRows(KEPT / self.n_rows - self._row_bytes))
-                kept.append(chunk)
+                chunk = FixedChunk.of(chunk, PreparedRows(CACHE_BYTES / self.n_rows - self._row_bytes))
+                cached.append(chunk)
             yield chunk
-        self._kept = tuple(kept)
+        self._cached = tuple(cached)
 
     def chunks_in_memory(self) -> Sequence[Chunk]:
-        return self._kept
+        return self._cached
 
     @property
     def _fits_in_memory(self) -> bool:
-        return self.n_rows * self._row_bytes <= KEPT
+        return self.n_rows * self._row_bytes <= CACHE_BYTES
 
     @property
     def _row_bytes(self) -> int:
         return self.n_features * self.dtype.itemsize + 8
 
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
-        """A query may name the only columns that it ``reads``."""
+        """Only the columns that the query ``reads``, if it states them."""
         reads = getattr(query, "reads", None)
         return (self if reads is None else self.with_features(reads)).chunks()
 
     def with_features(self, reads: Sequence[int]) -> Self:
-        """The same rows, of which only some columns, and the response, mean something."""
+        """The same rows with only these features and the response converted; other features have arbitrary values."""
         if self._fits_in_memory:
             return self
         part = copy.copy(self)
@@ -145,7 +147,7 @@ class ConvertingSource(StridedSource):
     def split(self, parts: int) -> list[Self]:
         batches = super().split(parts)
         for batch in batches:
-            batch._kept = ()
+            batch._cached = ()
         return batches
 
 
@@ -172,7 +174,7 @@ class FrameSource(ConvertingSource):
         return self._stride.count(self._frame.n_rows)
 
     def people(self) -> Iterator[Column]:
-        """Whose row each is, block by block."""
+        """The column that identifies people, block by block."""
         for first in range(0, self._frame.n_rows, CHUNK_ROWS):
             yield self._frame.column(self._selection.person or "", first, first + CHUNK_ROWS)
 
@@ -187,7 +189,7 @@ class FrameSource(ConvertingSource):
 
 
 def column_of(series: Any) -> Column:
-    """A column as Arrow data, or as an array of Python objects where it is no column of one type."""
+    """A column as Arrow data, or as an array of Python objects if it has no type of Arrow's."""
     if isinstance(series, pa.Array | pa.ChunkedArray):
         return series
     if str(getattr(series, "dtype", None)).startswith(("object", "complex", "float128", "longdouble")):
@@ -199,16 +201,16 @@ def column_of(series: Any) -> Column:
     column = series if isinstance(series, nw.Series) else nw.from_native(series, series_only=True)
     if column.dtype == nw.Object:  # polars would hand over pointers
         entries = np.empty(len(column), dtype=object)
-        for place, entry in enumerate(column):
-            entries[place] = entry
+        for i, entry in enumerate(column):
+            entries[i] = entry
         return entries
     try:
-        return (column.cast(nw.Float64) if column.dtype in _LONG else column).to_arrow()
+        return (column.cast(nw.Float64) if column.dtype in _INT128 else column).to_arrow()
     except UnicodeEncodeError:
         texts = (as_text(entry) if isinstance(entry, str) else None for entry in np.asarray(series, dtype=object))
         return pa.array(texts, pa.large_string())
     except (pa.ArrowException, TypeError, NotImplementedError):
-        return pa.array([None] * len(column), pa.binary())  # of a type that holds no numbers: refused by it
+        return pa.array([None] * len(column), pa.binary())  # a type that is refused
 
 
 def _eager(X: Any) -> nw.DataFrame[Any]:

@@ -38,7 +38,7 @@ from scipy import sparse
 
 from dpem._validation import ArgumentError
 from dpem.query import Chunk, Query
-from dpem.tables.base import ChunkedSource, KeptChunk, KeptRows, Source, StridedSource
+from dpem.tables.base import ChunkedSource, FixedChunk, PreparedRows, Source, StridedSource
 from dpem.tables.blocks import host, indices, namespace_of
 from dpem.tables.entries import MISSING, as_text, decode, is_missing, is_text
 
@@ -154,56 +154,56 @@ def _mix(values: NDArray[np.int64], secret: bytes) -> Hashes:
 
 
 class Counts:
-    """How many rows each person had so far; a hash table that doubles when it is half full."""
+    """The number of rows of each person so far, in a hash table that doubles when it is half full."""
 
     def __init__(self) -> None:
         self._keys, self._counts, self._used = np.zeros((1 << 10, 2), dtype=np.uint64), np.zeros(1 << 10, np.int64), 0
 
     def add(self, people: Hashes, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-        """Count these rows (or so many of each person), and say how many each person had before."""
+        """Count one row of each of these people, or ``rows`` of each; returns how many rows each had before."""
         from dpem.tables.compiled import count_rows  # a plan needs no compiler
 
         while 2 * (self._used + len(people)) > len(self._counts):
             keys, counts = self._keys, self._counts
             self._keys, self._counts = np.zeros((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64)
-            known = counts > 0
-            count_rows(self._keys, self._counts, keys[known], counts[known])
-        each = np.ones(len(people), np.int64) if rows is None else rows
-        before, new = count_rows(self._keys, self._counts, people, each)
-        self._used += new
+            in_use = counts > 0
+            count_rows(self._keys, self._counts, keys[in_use], counts[in_use])
+        rows = np.ones(len(people), np.int64) if rows is None else rows
+        before, n_new = count_rows(self._keys, self._counts, people, rows)
+        self._used += n_new
         return np.asarray(before)
 
 
 def limit_rows_per_person(source: Any, person: str, most: int) -> Source:
-    """The first ``most`` rows of each person of a source, by the column that identifies people."""
-    named = getattr(source, "person_name", None)
-    if named is not None and named != person:
-        raise ArgumentError("person", f"is {person!r}, but the table was opened with person={named!r}.")
+    """The first ``most`` rows of each person of a source, by the column ``person``."""
+    opened_with = getattr(source, "person_name", None)
+    if opened_with is not None and opened_with != person:
+        raise ArgumentError("person", f"is {person!r}, but the table was opened with person={opened_with!r}.")
     if hasattr(source, "limit_rows_per_person"):
         return source.limit_rows_per_person(person, most)
-    if named is not None:
+    if opened_with is not None:
         return PersonSource(source, most=most, people=source.people())
     names = getattr(source, "feature_names", None) or [f"x{j}" for j in range(source.n_features)]
     if person not in names or not isinstance(source, ChunkedSource):
         raise ArgumentError(
-            "person", f"must be a column of X, but there is no {person!r}: of a file say read_table(path, person=)."
+            "person", f"must be a column of X, but there is no {person!r}; open a file with read_table(path, person=)."
         )
     return PersonSource(source, most=most, column=list(names).index(person))
 
 
 def rows_by_person(column: Column, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
-    """The persons of some rows, and how many rows each has."""
+    """The distinct persons of some rows, and the number of rows of each."""
     people = hash_people(column, secret)
     _, first, rows = np.unique(_as_keys(people), return_index=True, return_counts=True)
     return people[first], rows
 
 
 def first_rows(column: Column, secret: bytes, people: Hashes, most: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows of a block are kept: the first ``most`` of each of ``people``, and all rows of other persons."""
+    """Whether each row of a block is kept: the first ``most`` of each of ``people``, and all rows of other persons."""
     hashes = hash_people(column, secret)
-    known = {key.tobytes(): rows for key, rows in zip(_as_keys(people), most, strict=True)}
-    rank = Counts().add(hashes)
-    return np.array([row < known.get(key.tobytes(), row + 1) for row, key in zip(rank, _as_keys(hashes), strict=True)])
+    limits = {key.tobytes(): rows for key, rows in zip(_as_keys(people), most, strict=True)}
+    ranks = zip(Counts().add(hashes), _as_keys(hashes), strict=True)
+    return np.array([rank < limits.get(key.tobytes(), rank + 1) for rank, key in ranks])
 
 
 def _as_keys(people: Hashes) -> NDArray[Any]:
@@ -211,10 +211,10 @@ def _as_keys(people: Hashes) -> NDArray[Any]:
 
 
 class PersonSource(StridedSource):
-    """The first ``most`` rows of each person of another source; see the module for the lemma.
+    """The first ``most`` rows of each person of another source; the module states the lemma.
 
-    ``people`` is the column that identifies people, in pieces and in the order of the rows. Where it is one of the
-    source's own columns, ``column`` is its place, and it is no feature.
+    ``people`` is the column that identifies people, in pieces and in the order of the rows. If it is instead a feature
+    of the source, ``column`` is its index, and the feature is left out.
 
     >>> from dpem.tables import ArraySource
     >>> rows = ArraySource(np.array([[7.0, 1.0], [7.0, 2.0], [8.0, 3.0], [7.0, 4.0]]))
@@ -238,7 +238,7 @@ class PersonSource(StridedSource):
             raise ArgumentError("person", "must have one entry for each row.")
         self._all, self._n = len(kept), int(kept.sum())
         self._kept = np.packbits(kept)
-        self._prepared: dict[int, KeptRows] = {}
+        self._prepared: dict[int, PreparedRows] = {}
         self.order_may_depend_on_values = source.order_may_depend_on_values
         self.n_features, self.has_response, self.dtype = source.n_features, source.has_response, source.dtype
         self.feature_names = source.feature_names
@@ -254,13 +254,13 @@ class PersonSource(StridedSource):
         return self._stride.count(self._n)
 
     def chunks(self) -> Iterator[Chunk]:
-        begin = place = 0
+        begin = n_kept = 0
         for chunk in self._source.chunks():
             length = chunk.X.shape[0]
             packed = self._kept[begin // 8 : (begin + length + 7) // 8]
             kept = np.flatnonzero(np.unpackbits(packed)[begin % 8 :][:length])
-            rows = kept[self._stride.within(place)]
-            begin, place = begin + length, place + len(kept)
+            rows = kept[self._stride.within(n_kept)]
+            begin, n_kept = begin + length, n_kept + len(kept)
             if len(rows):
                 X, y = chunk
                 if self._column is not None:
@@ -268,8 +268,9 @@ class PersonSource(StridedSource):
                 if len(rows) < length:
                     X, y = _take(X, rows, 0), None if y is None else _take(y, rows, 0)
                 part = Chunk(X, y)
-                if isinstance(chunk, KeptChunk):  # these rows are the same on every pass, too
-                    part = KeptChunk.of(part, self._prepared.setdefault(begin, KeptRows(chunk.kept.row_bytes)))
+                if isinstance(chunk, FixedChunk):  # then these rows are the same on every pass, too
+                    row_bytes = chunk.prepared.row_bytes
+                    part = FixedChunk.of(part, self._prepared.setdefault(begin, PreparedRows(row_bytes)))
                 yield part
 
     def split(self, parts: int) -> list[PersonSource]:
@@ -279,7 +280,7 @@ class PersonSource(StridedSource):
         return batches
 
     def chunks_for(self, query: Query) -> Iterator[Chunk]:
-        """Columns that a query does not read are not read here either."""
+        """Only the columns that the query ``reads``, if it states them."""
         reads = getattr(query, "reads", None)
         if reads is None or self._column is not None or not hasattr(self._source, "with_features"):
             return self.chunks()
@@ -288,16 +289,16 @@ class PersonSource(StridedSource):
         return part.chunks()
 
     def slack(self, query: Query) -> float:
-        """That of the source: there are no more rows here, and no longer chunks."""
+        """The slack of the source, which has at least as many rows and as long chunks."""
         return self._source.slack(query)
 
 
-def _take(values: Any, places: NDArray[np.intp], axis: int) -> Any:
-    """Some rows (axis 0) or columns (axis 1) of an array of any kind."""
+def _take(values: Any, chosen: NDArray[np.intp], axis: int) -> Any:
+    """Some rows (axis 0) or columns (axis 1) of an array of any library."""
     if isinstance(values, np.ndarray) or sparse.issparse(values):
-        return values[places] if axis == 0 else values[:, places]
+        return values[chosen] if axis == 0 else values[:, chosen]
     xp = namespace_of(values)
-    return xp.take(values, indices(xp, places, values), axis=axis)
+    return xp.take(values, indices(xp, chosen, values), axis=axis)
 
 
 def _entries(X: Any, column: int) -> NDArray[Any]:

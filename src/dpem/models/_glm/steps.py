@@ -15,7 +15,7 @@ from dpem.models._glm.posterior import Posterior, ReleasedScore, best_clip, comb
 from dpem.models._glm.queries import Information, Likelihood, Moments, Score
 from dpem.models._glm.surrogate import RADIUS, Surrogate, corrected, fitted, whitening
 from dpem.privacy import Curator
-from dpem.queries.histograms import BINS, Places
+from dpem.queries.histograms import BINS, ColumnHistograms
 from dpem.queries.narrow import unpacked
 from dpem.query import FloatArray
 
@@ -68,7 +68,7 @@ class FindMarginals(Step):
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         new = model.drawn if state.chosen is None else state.chosen[len(state.marginals.centre) :]
         schema = model.schema.take(new if self.columns else np.array([0]))
-        query = Places(schema, with_response=self.response, with_columns=self.columns)
+        query = ColumnHistograms(schema, with_response=self.response, with_columns=self.columns)
         noise = curator.noise_scale(query, self.rho)
         shares = curator.measure(query, self.rho).reshape(-1, BINS + 1)
         if self.columns:

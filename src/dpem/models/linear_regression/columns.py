@@ -20,7 +20,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.queries.histograms import BINS, EDGES, MIDDLES, OCCUPIED, counted, occupied_bins, with_response
+from dpem.queries.histograms import BINS, EDGES, MIDDLES, OCCUPIED, bin_counts, occupied_bins, with_response
 from dpem.queries.narrow import NarrowQuery, weighted
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
@@ -61,7 +61,7 @@ class ColumnHistograms(NarrowQuery):
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         numeric = [int(j) for j in np.flatnonzero(self.schema.level < 0)]
         entries = with_response(xp, x, y, numeric) + ([y] if self.with_response else [])
-        parts = [counted(xp, entries, shares)] if entries else []
+        parts = [bin_counts(xp, entries, shares)] if entries else []
         for factor in factors(self.schema):
             entries = with_response(xp, x, y, map(int, factor))
             inside = [xp.sum(weighted(xp.astype(entry == 1.0, xp.float64), shares)) for entry in entries]

@@ -33,7 +33,7 @@ from dpem.models.linear_regression.rows import Frame, expected_rows, standardize
 from dpem.models.linear_regression.state import LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
-from dpem.queries.histograms import BINS, Places
+from dpem.queries.histograms import BINS, ColumnHistograms
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
@@ -68,7 +68,7 @@ class FindMiddle(Step):
         return "middle of the response"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
-        query = Places(model.schema.take(np.array([0])), with_columns=False)
+        query = ColumnHistograms(model.schema.take(np.array([0])), with_columns=False)
         noise = curator.noise_scale(query, self.rho)
         shares = curator.measure(query, self.rho).reshape(1, BINS + 1)
         indicator = np.array([model.schema.y_middle == model.schema.y_half == 0.5])

@@ -141,7 +141,7 @@ class PlannedEM(PrivateFit):
             least = rows_for_sigma(d, of_response=self._needs_y, rho=rho, rows_per_person=rows_per_person)
             if n < least:
                 raise ArgumentError("sigma", f"must be given: estimating it takes about {least} rows, there are {n}.")
-        plan = self._plan(n, d, arguments.in_range(float(self.signal) / 2), spent=rho)
+        plan = self._plan(n, d, arguments.clamp_to_range(float(self.signal) / 2), spent=rho)
         note = " Without sigma the fit first spends a twentieth of its price on estimating it, and then plans anew."
         prediction = plan.prediction and replace(plan.prediction, assumed=plan.prediction.assumed + note)
         return replace(plan, price=price, prediction=prediction)
@@ -150,7 +150,7 @@ class PlannedEM(PrivateFit):
         """σ, estimated at its share of the price, and the plan for the rest."""
         rho = SIGMA_SHARE * charged.price.rho
         estimate = estimate_sigma(curator, signal=float(self.signal), of_response=self._needs_y, rho=rho)
-        sigma = arguments.in_range(estimate)  # an estimate that has been paid for is never refused
+        sigma = arguments.clamp_to_range(estimate)  # an estimate that has been paid for is never refused
         plan = self._plan(charged.n, charged.d, sigma, spent=rho)
         self._warn_before_charge(replace(plan, remarks=()))
         return plan, sigma
