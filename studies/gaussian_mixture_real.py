@@ -101,10 +101,10 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **
     spread = x.std(axis=0)
     family = GaussianFamily(K, TYPES["diag"], (FLOOR * spread) ** 2, np.ones(x.shape[1]))
     even = np.full(len(x), 1 / len(x))
-    expect = family.expectation(x, even)
+    e_step = family.e_step(x, even)
     rng = np.random.default_rng(0)
     starts = [family.random_start(x, even, rng) for _ in range(12)]
-    known = best_of(family, starts, expect, short=30, kept=3)
+    known = best_of(family, starts, e_step, short_steps=30, finalists=3)
     fits, owns, spoke, unstable, codes, began, held_by = [], [], [], [], set(), 0.0, []
     for seed in range(first, first + seeds):
         start = time.process_time()
@@ -115,7 +115,7 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **
         began += time.process_time() - start
         theta = model.theta_
         fits.append(Gaussians(theta.weights, theta.means, theta.covariances))
-        owns.append(em(family, fits[-1], expect, most=1000))
+        owns.append(em(family, fits[-1], e_step, max_steps=1000))
         there = owns[-1].theta
         moved = replace(theta, weights=there.weights, means=there.means, covariances=there.covariances)
         truth = uncertainty(moved, model.schema_, cut).estimate

@@ -201,7 +201,7 @@ def em(cells: Cells, family: Any, starts: list[Any]) -> Any:
     from dpem.fitting.surrogate import Surrogate
 
     rows = Surrogate.of(cells.rows, cells.weights)
-    return rows.fit(family, starts, short=60, kept=4, most=3000, tolerance=1e-9)[0]
+    return rows.fit(family, starts, short_steps=60, finalists=4, max_steps=3000, tolerance=1e-9)[0]
 
 
 def public_fits(name: str, codes: Any, levels: list[int], seeds: int, K: int = 3) -> list[PublicFit]:

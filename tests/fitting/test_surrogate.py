@@ -110,12 +110,12 @@ def test_principal_components_keep_what_varies():
     weights = rng.dirichlet(np.ones(500))
     answer = weights @ rows + np.array([1.0, 2.0, -1.0, 0.0])
     whole = Features.none(500).extended(rows[:, :3], answer[:3], weights).extended(rows[:, 3:], answer[3:], weights)
-    assert np.allclose(whole.covariance, np.cov(rows.T, aweights=weights, ddof=0), atol=1e-10)
+    assert np.allclose(whole.C, np.cov(rows.T, aweights=weights, ddof=0), atol=1e-10)
     few = whole.principal(2)
-    assert few.rows.shape == (500, 2)
-    assert np.allclose((few.rows.T * weights) @ few.rows, few.covariance, atol=1e-10)
-    assert np.linalg.norm(few.answer) <= np.linalg.norm([1.0, 2.0, -1.0, 0.0]) + 1e-12
-    left = float(whole.answer @ whole.answer - few.answer @ few.answer)  # of directions in which no row varies
+    assert few.F.shape == (500, 2)
+    assert np.allclose((few.F.T * weights) @ few.F, few.C, atol=1e-10)
+    assert np.linalg.norm(few.a) <= np.linalg.norm([1.0, 2.0, -1.0, 0.0]) + 1e-12
+    left = float(whole.a @ whole.a - few.a @ few.a)  # of directions in which no row varies
     assert log_evidence(few, 7.0) - log_evidence(whole, 7.0) == pytest.approx(left / 2)
 
 
@@ -134,7 +134,7 @@ def test_weighted_em_is_scikit_learn_s_on_replicated_rows(kind):
     times = np.random.default_rng(1).integers(1, 5, len(x))
     fam, start = family(kind, 1e-12), mixture(kind)
     weights = times / times.sum()
-    found = em(fam, start, fam.expectation(x, weights), tolerance=1e-13, most=20_000)
+    found = em(fam, start, fam.e_step(x, weights), tolerance=1e-13, max_steps=20_000)
     own = start.covariances
     precision = (
         1 / own[:, 0]
@@ -158,7 +158,7 @@ def test_the_best_of_several_starts_comes_first():
     rng = np.random.default_rng(0)
     weights = np.full(len(x), 1 / len(x))
     starts = [fam.random_start(x, weights, rng) for _ in range(6)]
-    found = best_of(fam, starts, fam.expectation(x, weights), kept=3)
+    found = best_of(fam, starts, fam.e_step(x, weights), finalists=3)
     assert found[0].log_likelihood == max(own.log_likelihood for own in found)
     assert np.abs(np.sort(found[0].theta.weights) - [0.4, 0.6]).max() < 0.1
 
@@ -265,12 +265,12 @@ def test_a_fit_is_unstable_by_noise_or_by_a_solution_that_is_as_likely():
     x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
     own = Surrogate.of(x, np.ones(len(x)))
     query = score_query(SCHEMA, fam, at, x, own.weights, np.random.default_rng(1))
-    best = em(fam, at, fam.expectation(x, own.weights))
+    best = em(fam, at, fam.e_step(x, own.weights))
     other = Gaussians(at.weights, at.means[:, [1, 0, 2]], at.covariances)
     poor = Converged(other, best.log_likelihood - 0.5, True)
     fit = SurrogateFit(fam, own, (best, poor), query=replace(query, theta=best.theta))
     assert fit.share_unstable(1000, 1.0, 0.4) == 0
-    assert fit.share_unstable(1000, 1.0, 0.6) == replace(fit, asked=(other,)).share_unstable(1000, 1.0, 0.0)
+    assert fit.share_unstable(1000, 1.0, 0.6) == replace(fit, queried=(other,)).share_unstable(1000, 1.0, 0.0)
     assert fit.share_unstable(1000, 1.0, 0.6) == share_apart(fam, own, best.theta, poor.theta) > 0.05
     noisy = replace(fit, noises=(0.3,))
     assert noisy.share_unstable(10**12, 1.0, 0.0) == pytest.approx(share_moved(fit.query, x, own.weights, 0.3))
@@ -303,7 +303,7 @@ def test_a_clipped_score_needs_a_larger_root_and_leaves_something_to_the_surroga
     even = np.full(len(x), 1 / len(x))
     whole = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1))
     clipped = replace(whole, radius=whole.radius / 2)
-    assert clipped.kept(x, even) < 0.8 * whole.kept(x, even) < 0.8
+    assert clipped.retained(x, even) < 0.8 * whole.retained(x, even) < 0.8
     (noise, _, surrogate), (less, _, _) = (error_roots(own, x, 1.0) for own in (clipped, whole))
     assert np.linalg.norm(noise) > 1.2 * np.linalg.norm(less)
     assert np.linalg.norm(surrogate) > 0.1 * np.linalg.norm(whole.whitener)
@@ -311,12 +311,12 @@ def test_a_clipped_score_needs_a_larger_root_and_leaves_something_to_the_surroga
 
 def test_the_radius_is_small_where_noise_is_large():
     x, fam, at = drawn("diag", 4000), family("diag"), mixture("diag")
-    even, levels = np.full(len(x), 1 / len(x)), (0.4, 0.6, 0.9)
+    even, quantiles = np.full(len(x), 1 / len(x)), (0.4, 0.6, 0.9)
     small, large = (
-        score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), levels=levels, noise=noise).radius
+        score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), quantiles=quantiles, noise=noise).radius
         for noise in (1.0, 1e-6)
     )
-    fixed = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), levels=(0.9,)).radius
+    fixed = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1), quantiles=(0.9,)).radius
     assert small < 0.9 * large
     assert large == pytest.approx(fixed)
 

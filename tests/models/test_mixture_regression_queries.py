@@ -74,7 +74,7 @@ def test_scores_are_the_derivatives_of_the_log_likelihood_along_moves(free):
 def test_em_is_weighted_least_squares_on_repeated_rows():
     own, theta, x = family(), some_components(), drawn(60, seed=1)
     times = np.random.default_rng(2).integers(1, 5, len(x))
-    one = own.m_step(theta, own.expectation(x, times / times.sum())(theta))
+    one = own.m_step(theta, own.e_step(x, times / times.sum())(theta))
     other = own.m_step(theta, own.statistics(xp, theta, np.repeat(x, times, axis=0), None) / times.sum())
     v, t, seen = own.rows(xp, x)
     share = theta.responsibilities(xp, theta.residuals(xp, v, t)) * (seen * times)[:, None]

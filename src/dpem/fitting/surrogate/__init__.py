@@ -1,8 +1,9 @@
 """Mixtures fitted to public surrogate rows that agree with every noisy answer.
 
-A private fit can afford few queries, EM needs a hundred steps. So the answers reweight invented rows
-(:class:`Surrogate`), ordinary EM runs on these to convergence (:func:`em`, :func:`best_of`), and the next query asks
-the real rows for the score there (:class:`ScoreQuery`). All of it but the queries is post-processing.
+A private fit can afford few queries, but EM needs a hundred steps. So each round does three things: it asks the real
+rows for the score at the present parameters (:class:`ScoreQuery`), reweights simulated rows so that they agree with
+this answer and all before (:class:`Surrogate`), and runs EM on the weighted rows to convergence (:func:`em`,
+:func:`best_of`). Only the queries cost privacy; the rest is post-processing.
 """
 
 from dpem.fitting.surrogate.em import Converged, Family, best_of, em, exact

@@ -1,5 +1,5 @@
-"""What a mixture model gives to the engine, and EM to convergence, on weighted surrogate rows or, without privacy, on a
-table.
+"""What a mixture model gives to the engine, and EM to convergence: on weighted surrogate rows or,
+without privacy, on the table.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
 
+#: A gain in mean log-likelihood that is mere rounding.
+ROUNDING = 1e-15
+
 
 class Family(ABC, Generic[Theta]):
     """A family of mixtures with parameters θ, a frozen record of the model's own.
 
     Rows are ``x`` (m × d, unit coordinates, NaN where a value is missing; a response is the last column). Functions
-    that take ``xp`` are written in the array API: they also see blocks of real rows.
+    with an argument ``xp`` are written in the array API, since they also run on blocks of the table.
     """
 
     has_response: ClassVar[bool] = False
 
     def with_response(self, xp: Namespace, x: Array, y: Array) -> Array:
-        """Rows of a table with their responses, which a family without a response leaves out."""
+        """Rows of the table, with the response as last column if the family has one."""
         return xp.concat([x, y[:, None]], axis=1) if self.has_response else x
 
     @abstractmethod
     def draw(self, theta: Theta, m: int, rng: np.random.Generator) -> FloatArray:
-        """m rows."""
+        """m rows drawn from the mixture."""
 
     @abstractmethod
     def joint(self, xp: Namespace, theta: Theta, x: Array) -> Array:
@@ -44,39 +47,38 @@ class Family(ABC, Generic[Theta]):
 
     @abstractmethod
     def scores(self, xp: Namespace, theta: Theta, x: Array) -> Array:
-        """The derivative of each row's log-density in local coordinates at θ (m × p).
+        """The derivative of each row's log-density by local coordinates of θ (m × p), those of :meth:`moved`.
 
-        The coordinates should be near the ones in which the information is the identity; :meth:`moved` goes along
-        them. A row without any value has the score 0.
+        The information should be near the identity in these coordinates. A row without any value has the score 0.
         """
 
     @abstractmethod
     def moved(self, theta: Theta, step: FloatArray) -> Theta:
-        """θ moved by a small step in the coordinates of :meth:`scores`, without the floors of :meth:`m_step`; what
-        cannot be is brought to what can.
+        """θ moved by a small step in the coordinates of :meth:`scores`, kept valid, without the floors of
+        :meth:`m_step`.
         """
 
     @abstractmethod
     def statistics(self, xp: Namespace, theta: Theta, x: Array, weights: Array) -> Array:
-        """Σ weight × (expected sufficient statistics, log-density) over the rows, a vector whose last entry is the
+        """The weighted sum over rows of (expected sufficient statistics, log-density), a vector whose last entry is the
         log-likelihood; ``weights`` None: 1 each.
         """
 
-    def expectation(self, x: FloatArray, weights: FloatArray) -> Callable[[Theta], FloatArray]:
+    def e_step(self, x: FloatArray, weights: FloatArray) -> Callable[[Theta], FloatArray]:
         """The statistics of weighted rows in memory, as a function of θ. A family may prepare the rows once."""
         return lambda theta: np.asarray(self.statistics(numpy_api, theta, x, weights))
 
     @abstractmethod
     def m_step(self, theta: Theta, statistics: FloatArray) -> Theta:
-        """The maximiser given statistics at θ, per row."""
+        """The maximiser, given statistics per row that were expected at θ."""
 
     @abstractmethod
     def random_start(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> Theta:
-        """A start for EM on weighted rows."""
+        """A random start for EM on weighted rows."""
 
 
 class Converged(NamedTuple, Generic[Theta]):
-    """Where EM ended, the mean log-likelihood there, and whether it had converged."""
+    """The last parameters of EM, the mean log-likelihood there, and whether EM had converged."""
 
     theta: Theta
     log_likelihood: float
@@ -85,8 +87,8 @@ class Converged(NamedTuple, Generic[Theta]):
 
 @dataclass(frozen=True)
 class ExpectedStatistics(NarrowQuery):
-    """Σ expected sufficient statistics and log-likelihood at θ. Nothing is clipped, so nothing bounds the sum: a
-    curator answers it at an infinite price only.
+    """Σ (expected sufficient statistics, log-density) at θ. Nothing is clipped, so nothing bounds the sum: a curator
+    answers it only without privacy.
     """
 
     family: Family[Any] = field(repr=False)
@@ -105,50 +107,51 @@ class ExpectedStatistics(NarrowQuery):
 
 
 def exact(curator: Curator, schema: Schema, family: Family[Theta]) -> Callable[[Theta], FloatArray]:
-    """The statistics of the table's rows per row, as a function of θ: without privacy only."""
+    """The E-step on the table, per row, as a function of θ: without privacy only."""
     return lambda theta: curator.measure(ExpectedStatistics(schema, family, theta), math.inf)
 
 
 def em(
     family: Family[Theta],
     theta: Theta,
-    expect: Callable[[Theta], FloatArray],
+    e_step: Callable[[Theta], FloatArray],
     *,
     tolerance: float = 1e-8,
-    most: int = 500,
+    max_steps: int = 500,
 ) -> Converged[Theta]:
-    """EM from θ; ``expect(θ)`` are the statistics per row there.
+    """EM from θ.
 
-    It stops when what is still to be gained, g²/(g′ − g) by Aitken for gains g′ and g of the last two steps, is below
-    the tolerance, in mean log-likelihood.
+    After gains g′ and g of the last two steps in mean log-likelihood, Aitken's estimate of the remaining gain is
+    g²/(g′ − g). EM stops when that is below the tolerance.
     """
-    before, gain = -math.inf, math.inf
-    for _ in range(most):
-        statistics = expect(theta)
-        now = float(statistics[-1])
-        last, gain = gain, now - before
-        if math.isfinite(last) and (gain <= 1e-15 or gain * gain <= tolerance * (last - gain)):
-            return Converged(theta, now, True)
-        theta, before = family.m_step(theta, statistics), now
-    return Converged(theta, before, False)
+    last, gain = -math.inf, math.inf
+    for _ in range(max_steps):
+        statistics = e_step(theta)
+        log_likelihood = float(statistics[-1])
+        last_gain, gain = gain, log_likelihood - last
+        if math.isfinite(last_gain) and (gain <= ROUNDING or gain * gain <= tolerance * (last_gain - gain)):
+            return Converged(theta, log_likelihood, True)
+        theta, last = family.m_step(theta, statistics), log_likelihood
+    return Converged(theta, last, False)
 
 
 def best_of(
     family: Family[Theta],
     starts: Iterable[Theta],
-    expect: Callable[[Theta], FloatArray],
+    e_step: Callable[[Theta], FloatArray],
     *,
-    short: int = 25,
-    kept: int = 2,
+    short_steps: int = 25,
+    finalists: int = 2,
     tolerance: float = 1e-8,
-    most: int = 500,
+    max_steps: int = 500,
 ) -> list[Converged[Theta]]:
-    """EM from every start for a few steps, from the best ``kept`` of them to convergence, the best first; after these
-    the others as far as they came.
+    """EM from every start for a few steps, then to convergence from the best few; the finalists in order of their
+    log-likelihood, then the others.
     """
-    tried = [em(family, theta, expect, tolerance=tolerance, most=short) for theta in starts]
-    tried.sort(key=lambda own: -own.log_likelihood)
-    finished = [
-        own if own.converged else em(family, own.theta, expect, tolerance=tolerance, most=most) for own in tried[:kept]
+    tried = [em(family, theta, e_step, tolerance=tolerance, max_steps=short_steps) for theta in starts]
+    tried.sort(key=lambda solution: -solution.log_likelihood)
+    best = [
+        solution if solution.converged else em(family, solution.theta, e_step, tolerance=tolerance, max_steps=max_steps)
+        for solution in tried[:finalists]
     ]
-    return sorted(finished, key=lambda own: -own.log_likelihood) + tried[kept:]
+    return sorted(best, key=lambda solution: -solution.log_likelihood) + tried[finalists:]

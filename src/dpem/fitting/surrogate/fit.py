@@ -26,14 +26,15 @@ Theta = TypeVar("Theta")
 class SurrogateFit(Generic[Theta]):
     """The surrogate rows and the solutions of EM on them, the best first.
 
-    ``asked`` are the parameters at which the last two scores were asked for, ``noises`` the standard deviations of all
-    answers, each over the part of the score that its clip kept; ``query`` is the last one, at the best solution.
+    ``queried`` are the parameters at which the last two scores were asked for. ``noises`` are the standard deviations
+    of all answers, each divided by what its clip retained (:meth:`ScoreQuery.retained`). ``query`` is the last score
+    query, moved to the best solution.
     """
 
-    family: Any  # a Family[Theta]
+    family: Any  # a Family[Theta]; models read fields that only theirs has
     surrogate: Surrogate
     solutions: Sequence[Converged[Theta]]
-    asked: tuple[Theta, ...] = ()
+    queried: tuple[Theta, ...] = ()
     noises: tuple[float, ...] = ()
     query: ScoreQuery = field(default=None, repr=False)  # type: ignore[assignment]
 
@@ -43,32 +44,34 @@ class SurrogateFit(Generic[Theta]):
 
     @property
     def noise(self) -> float:
-        """The standard deviation of all answers together; 0 if nothing was asked, as without privacy."""
+        """The standard deviation of all answers together; 0 without privacy, where nothing is asked."""
         return combined_noise(self.noises) if self.noises else 0.0
 
-    def share_unstable(self, n: int, times: float, near: float, queries: int = 2) -> float:
-        """The share of rows that another fit to n rows may put into another component: the largest of what errors
-        ``times`` as large as their linear form move, and of what differs at the parameters of the last ``queries``
-        and at solutions whose mean log-likelihood is at most ``near`` less.
+    def share_unstable(self, n: int, widening: float, tolerance: float, queries: int = 2) -> float:
+        """The share of rows that another fit to n rows may put into another component.
+
+        That is the largest of three shares: of rows that change component when θ moves by ``widening`` times its
+        linear error, or at the parameters of the last ``queries``, or at another solution whose mean log-likelihood is
+        at most ``tolerance`` less.
         """
         best = self.solutions[0].log_likelihood
-        others = [own.theta for own in self.solutions if own.converged and own.log_likelihood >= best - near]
+        rivals = [own.theta for own in self.solutions if own.converged and own.log_likelihood >= best - tolerance]
         shares = [
-            share_apart(self.family, self.surrogate, self.theta, other) for other in (*others, *self.asked[-queries:])
+            share_apart(self.family, self.surrogate, self.theta, other) for other in (*rivals, *self.queried[-queries:])
         ]
-        scale = times * math.hypot(self.noise, n**-0.5) if self.noises else 0.0
+        scale = widening * math.hypot(self.noise, n**-0.5) if self.noises else 0.0
         return max([share_moved(self.query, self.surrogate.x, self.surrogate.weights, scale), *shares])
 
 
-class SurrogateModel(Model):
+class SurrogateModel(Model[Any]):
     """A model that is fitted to surrogate rows; its state has the :class:`SurrogateFit` as ``fit``."""
 
-    queries: ClassVar[int]  # how many scores are asked for
-    levels: ClassVar[tuple[float, ...]]  # the quantiles of norms at which they may be clipped
+    queries: ClassVar[int]  # the number of score queries
+    clip_quantiles: ClassVar[tuple[float, ...]]  # the quantiles of norms that a radius is chosen from
 
     @abstractmethod
     def refitted(self, state: Any, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Any]:
-        """The fit to the surrogate rows, which agree with one more answer than its solutions."""
+        """The fit with solutions that take the latest answer into account; ``state.fit`` has those before it."""
 
     @abstractmethod
     def published(self, state: Any, n: int) -> Any:
@@ -80,9 +83,9 @@ class SurrogateModel(Model):
 
 
 @dataclass(frozen=True)
-class ScoreStep(Step):
-    """Ask for the score at the parameters so far, and run EM on surrogate rows that agree with this answer and all
-    before. ``number`` counts the queries; the ``last`` one ends the fit.
+class ScoreStep(Step[SurrogateModel, Any]):
+    """Ask for the score at the present parameters, make the surrogate rows agree with this answer too, and run EM on
+    them. ``number`` counts the queries; the ``last`` one ends the fit.
     """
 
     number: int = 0
@@ -93,16 +96,27 @@ class ScoreStep(Step):
 
     def run(self, curator: Curator, model: SurrogateModel, state: Any) -> Any:
         fit: SurrogateFit[Any] = state.fit
-        present, theta, x, rng = model.share_present(state), fit.theta, fit.surrogate.x, generator(100 + self.number)
-        per_radius = 2 * curator.rows_per_person / (curator.n_rows * math.sqrt(2 * self.rho)) / present
-        typical = per_radius / math.sqrt(model.queries)
+        present, x, weights, rng = (
+            model.share_present(state),
+            fit.surrogate.x,
+            fit.surrogate.weights,
+            generator(100 + self.number),
+        )
+        noise_per_radius = 2 * curator.rows_per_person / (curator.n_rows * math.sqrt(2 * self.rho)) / present
         query = score_query(
-            model.schema_of(state), fit.family, theta, x, fit.surrogate.weights, rng, model.levels, typical
+            model.schema_of(state),
+            fit.family,
+            fit.theta,
+            x,
+            weights,
+            rng,
+            model.clip_quantiles,
+            noise_per_radius / math.sqrt(model.queries),  # of all answers together
         )
         noise = curator.noise_scale(query, self.rho) / present
         surrogate = fit.surrogate.add(query, curator.measure(query, self.rho) / present, noise)
-        noises = (*fit.noises, noise / query.kept(surrogate.x, surrogate.weights))
-        fit = replace(fit, surrogate=surrogate, asked=(*fit.asked, theta)[-2:], noises=noises)
+        noises = (*fit.noises, noise / query.retained(x, surrogate.weights))
+        fit = replace(fit, surrogate=surrogate, queried=(*fit.queried, fit.theta)[-2:], noises=noises)
         fit = model.refitted(replace(state, fit=fit), self, rng)
         state = replace(state, fit=replace(fit, query=replace(query, theta=fit.theta)))
         return replace(state, theta=model.published(state, curator.effective_rows)) if self.last else state

@@ -1,16 +1,17 @@
-r"""Surrogate rows: public rows whose weights agree with every answer so far, as far as the noise asks for.
+r"""Surrogate rows: public rows, reweighted so that they agree with every noisy answer as closely as its noise allows.
 
-Rows i have base weights w₀ and features f_i; a noisy mean a of the features is known, everything in units of its
-noise. The tilted weights are w ∝ w₀·exp(Fλ) with λ the minimiser of
+Row i has base weight w₀ᵢ and features Fᵢ, its contributions to the queries; a are the answers. F and a are divided by
+the standard deviations of the noise, and centred: E₀ F = 0 under the base weights. The tilted weights are
+w ∝ w₀·exp(Fλ) with
 
-    log Σ w₀ exp(Fλ) − λ·a + (κ/2)‖λ‖².
+    λ = argmin log Σ w₀ exp(Fλ) − λ·a + (κ/2)‖λ‖².
 
-*Lemma.* They minimise κ·KL(w‖w₀) + ½‖E_w f − a‖². *Proof.* Setting the derivative of the former to 0 gives
-E_w f − a + κλ = 0. The latter is convex in w; its Lagrange condition is κ·log(w/w₀) + f·(E_w f − a) = constant, which
-holds for w ∝ w₀·exp(Fλ) with λ = (a − E_w f)/κ: the same equation. ∎
+*Lemma.* They minimise κ·KL(w‖w₀) + ½‖E_w F − a‖². *Proof.* Setting the derivative by λ to 0 gives
+E_w F − a + κλ = 0. The second objective is convex in w; its Lagrange condition is κ·log(w/w₀) + F·(E_w F − a) =
+constant, which holds for w ∝ w₀·exp(Fλ) with λ = (a − E_w F)/κ: the same equation. ∎
 
-So κ says how much the base weights count. With λ near 0 the prior that belongs to it is E_w f ~ N(E_0 f, Cov₀ f/κ),
-and the answer is N(E_0 f, I + Cov₀ f/κ): κ is the one under which the answer is most probable.
+The larger κ, the more the base weights count. To first order κ belongs to the prior E_w F ~ N(0, C/κ), C = Cov₀ F, so
+that a ~ N(0, I + C/κ): the κ is used under which the answers are most probable.
 """
 
 from __future__ import annotations
@@ -31,21 +32,25 @@ from dpem.query import Array, FloatArray, Namespace
 
 Theta = TypeVar("Theta")
 
-#: Newton steps of the tilt at most.
-NEWTON = 40
-#: The most that a row counts where two mixtures are compared, in log-density.
-MOST_GAIN = 5.0
+#: Newton's method for λ: the most steps, the largest gradient at which it stops (answers have noise 1), Armijo's
+#: constant, and the shortest step along a direction.
+NEWTON_STEPS, GRADIENT, ARMIJO, SHORTEST_STEP = 40, 1e-3, 1e-4, 1e-6
+#: Values of κ that are tried, evenly spaced on the log scale.
+KAPPAS = 13
+#: The largest gain in log-density that one row can contribute where two mixtures are compared: the answers hardly
+#: determine the weights of the few rows that no component describes.
+LARGEST_GAIN = 5.0
 
 
 class RowQuery(Protocol):
-    """A query that also says what each row contributes."""
+    """A query whose contributions are also available row by row."""
 
     def each(self, xp: Namespace, x: Array) -> Array:
-        """Clipped contributions, row by row (m × p)."""
+        """The clipped contribution of each row (m × p)."""
 
 
 class Answer(NamedTuple):
-    """The noisy mean of a query and the standard deviation of its noise, one for all entries or one each."""
+    """The noisy mean of a query and the standard deviation of its noise: one number, or one for each entry."""
 
     query: RowQuery
     mean: FloatArray
@@ -54,13 +59,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Features:
-    """What each row contributes to some queries (m × p) and their answers (p), in units of the noise and centred under
-    the base weights; ``covariance`` (p × p) is that of the rows under these.
-    """
+    """Features F (m × p) and answers a (p) in units of the noise, centred under the base weights; C = Cov₀ F."""
 
-    rows: FloatArray
-    answer: FloatArray
-    covariance: FloatArray
+    F: FloatArray
+    a: FloatArray
+    C: FloatArray
 
     @classmethod
     def none(cls, m: int) -> Features:
@@ -68,33 +71,30 @@ class Features:
 
     @cached_property
     def spectrum(self) -> tuple[FloatArray, FloatArray]:
-        """The variances of the principal components, and the answer along them."""
-        variances, axes = np.linalg.eigh(self.covariance)
-        return np.maximum(variances, 0.0), self.answer @ axes
+        """The eigenvalues of C, and the answers along its eigenvectors."""
+        variances, axes = np.linalg.eigh(self.C)
+        return np.maximum(variances, 0.0), self.a @ axes
 
-    def extended(self, rows: FloatArray, answer: FloatArray, base: FloatArray) -> Features:
-        """With further features and their answer."""
-        middle = base @ rows
-        rows = np.hstack([self.rows, rows - middle])
-        own = rows[:, len(self.answer) :]
-        across = (base[:, None] * own).T @ rows
-        covariance = np.vstack([np.hstack([self.covariance, across[:, : len(self.answer)].T]), across])
-        return Features(rows, np.concatenate([self.answer, answer - middle]), covariance)
+    def extended(self, new_F: FloatArray, new_a: FloatArray, base: FloatArray) -> Features:
+        """The features with further columns and their answers, not yet centred."""
+        mean = base @ new_F
+        F = np.hstack([self.F, new_F - mean])
+        new_rows = (base[:, None] * F[:, len(self.a) :]).T @ F  # of C
+        C = np.vstack([np.hstack([self.C, new_rows[:, : len(self.a)].T]), new_rows])
+        return Features(F, np.concatenate([self.a, new_a - mean]), C)
 
-    def principal(self, most: int) -> Features:
-        """Turned to at most so many principal components. A rotation leaves independent unit noise what it is."""
-        if len(self.answer) <= most:
+    def principal(self, count: int) -> Features:
+        """The first ``count`` principal components. The noise stays independent with variance 1 under a rotation."""
+        if len(self.a) <= count:
             return self
-        variances, axes = np.linalg.eigh(self.covariance)
-        axes = axes[:, -most:]
-        return Features(self.rows @ axes, self.answer @ axes, np.diag(np.maximum(variances[-most:], 0.0)))
+        variances, axes = np.linalg.eigh(self.C)
+        axes = axes[:, -count:]
+        return Features(self.F @ axes, self.a @ axes, np.diag(np.maximum(variances[-count:], 0.0)))
 
 
 @dataclass(frozen=True)
 class Block:
-    """Answers that share one κ, between ``low`` and ``high``. Their features are reduced to at most ``components``
-    principal ones.
-    """
+    """Answers that share one κ between ``low`` and ``high``, reduced to at most ``components`` principal components."""
 
     low: float
     high: float
@@ -109,22 +109,22 @@ class Block:
 
     def extended(self, features: Features, answer: Answer, x: FloatArray, base: FloatArray) -> Features:
         """The features with those of one more answer."""
-        rows, mean = np.asarray(answer.query.each(numpy_api, x)) / answer.noise, answer.mean / answer.noise
-        if rows.shape[1] > 4 * self.components:
-            axes = main_axes(rows, base, self.components + 20)
-            rows, mean = rows @ axes, mean @ axes
-        return features.extended(rows, mean, base).principal(self.components)
+        F, a = np.asarray(answer.query.each(numpy_api, x)) / answer.noise, answer.mean / answer.noise
+        if F.shape[1] > 4 * self.components:  # from here on a randomised SVD is faster than C's eigenvectors
+            axes = main_axes(F, base, self.components + 20)
+            F, a = F @ axes, a @ axes
+        return features.extended(F, a, base).principal(self.components)
 
     def tilted(self, base: FloatArray, features: Features) -> Tilted:
         """The weights that agree with the answers."""
-        if not features.answer.size:
+        if not features.a.size:
             return Tilted(base, self.high)
         kappa = evidence_kappa(features, self.low, self.high)
         return Tilted(tilt(base, features, kappa), kappa)
 
 
 class Tilted(NamedTuple):
-    """Tilted weights, and the κ that they were tilted with."""
+    """Tilted weights and their κ."""
 
     weights: FloatArray
     kappa: float
@@ -133,7 +133,7 @@ class Tilted(NamedTuple):
 @dataclass(frozen=True)
 class Surrogate:
     """Rows, and blocks of answers that tilt their weights one after the other: the weights after one block are the base
-    of the next. ``base`` and ``features`` are those of the last block.
+    weights of the next. ``base`` and ``features`` are those of the last block.
     """
 
     x: FloatArray
@@ -151,7 +151,7 @@ class Surrogate:
         return surrogate
 
     def add(self, query: RowQuery, mean: FloatArray, noise: FloatArray | float) -> Surrogate:
-        """The surrogate that agrees with one more answer, of the last block."""
+        """The surrogate with one more answer in its last block."""
         last, answer = self.blocks[-1], Answer(query, mean, np.maximum(noise, 1e-12))
         block = replace(last, answers=(*last.answers, answer))
         features = block.extended(self.features, answer, self.x, self.base)
@@ -167,17 +167,17 @@ class Surrogate:
 
     @property
     def weights(self) -> FloatArray:
-        """The tilted weights; they add up to 1."""
+        """The tilted weights; they sum to 1."""
         return self.tilted.weights
 
     @property
     def log_evidence(self) -> float:
-        """The log-density of the last block's answers under its base weights, up to a constant."""
+        """The log-density of the last block's answers given its base weights, up to a constant."""
         return log_evidence(self.features, self.tilted.kappa)
 
     @property
     def effective_share(self) -> float:
-        """1/(m·Σw²): the share of the rows that carry the weights."""
+        """The effective sample size 1/Σw² over the number of rows."""
         return 1 / (len(self.x) * float(self.weights @ self.weights))
 
     def fit(
@@ -190,35 +190,46 @@ class Surrogate:
         margin: float = 0.0,
         **options: Any,
     ) -> list[Converged[Theta]]:
-        """EM to convergence from the given starts and from random ones, the best first.
+        """EM to convergence from the given starts and from random ones, the best solution first.
 
-        With a ``margin`` a random start comes before the best of the given ones only if it gains more than that in mean
-        log-likelihood: noise in the answers alone lets some mixture gain. What it gains or loses is then counted up to
-        :data:`MOST_GAIN` in each row: the answers hardly tell how much the few rows weigh that no component describes.
+        A random start wins over the best given one only if it gains more than ``margin`` in mean log-likelihood: by the
+        noise in the answers alone some mixture gains. With a margin the gain of a row counts up to
+        :data:`LARGEST_GAIN`.
         """
-        given, expect = list(starts), family.expectation(self.x, self.weights)
-        found = best_of(family, given, expect, **options)
-        first = found[0] if given else None
+        starts, e_step = list(starts), family.e_step(self.x, self.weights)
+        solutions = best_of(family, starts, e_step, **options)
+        first = solutions[0] if starts else None
         if restarts and rng is not None:
-            random = [family.random_start(self.x, self.weights, rng) for _ in range(restarts)]
-            found += best_of(family, random, expect, **options)
+            random_starts = [family.random_start(self.x, self.weights, rng) for _ in range(restarts)]
+            solutions += best_of(family, random_starts, e_step, **options)
         if first is not None and margin:
-            logs = self._log_density(family, first.theta)
-            for place, own in enumerate(found):
-                if own.log_likelihood > first.log_likelihood:
-                    gains = np.clip(self._log_density(family, own.theta) - logs, -MOST_GAIN, MOST_GAIN)
-                    counted = first.log_likelihood + float(self.weights @ gains)
-                    found[place] = own._replace(log_likelihood=min(counted, own.log_likelihood))
-        return sorted(found, key=lambda own: margin * (own is not first) - own.log_likelihood)
+            solutions = self._with_bounded_gains(family, solutions, first)
+        return sorted(solutions, key=lambda solution: margin * (solution is not first) - solution.log_likelihood)
+
+    def _with_bounded_gains(
+        self, family: Family[Theta], solutions: list[Converged[Theta]], first: Converged[Theta]
+    ) -> list[Converged[Theta]]:
+        """The solutions, where better than ``first``, with log-likelihoods in which no row gains more than
+        :data:`LARGEST_GAIN`.
+        """
+        log_density = self._log_density(family, first.theta)
+        bounded = []
+        for solution in solutions:
+            if solution.log_likelihood > first.log_likelihood:
+                gains = self._log_density(family, solution.theta) - log_density
+                gain = float(self.weights @ np.clip(gains, -LARGEST_GAIN, LARGEST_GAIN))
+                solution = solution._replace(log_likelihood=min(first.log_likelihood + gain, solution.log_likelihood))
+            bounded.append(solution)
+        return bounded
 
     def _log_density(self, family: Family[Theta], theta: Theta) -> FloatArray:
         return np.asarray(logsumexp(family.joint(numpy_api, theta, self.x), axis=1))
 
     def resampled(self, m: int, rng: np.random.Generator) -> FloatArray:
-        """m rows drawn by their weights, systematically: none comes in much more or less often than its weight says."""
-        ends = np.cumsum(self.weights)
-        at = np.searchsorted(ends / ends[-1], (np.arange(m) + rng.random()) / m)
-        return np.asarray(self.x[np.minimum(at, len(self.x) - 1)])
+        """m rows drawn by their weights, by systematic resampling."""
+        cumulative = np.cumsum(self.weights)
+        rows = np.searchsorted(cumulative / cumulative[-1], (np.arange(m) + rng.random()) / m)
+        return np.asarray(self.x[np.minimum(rows, len(self.x) - 1)])
 
 
 def combined_noise(noises: Iterable[float]) -> float:
@@ -226,55 +237,54 @@ def combined_noise(noises: Iterable[float]) -> float:
     return 1 / math.sqrt(math.fsum(1 / noise**2 for noise in noises))
 
 
-def main_axes(rows: FloatArray, weights: FloatArray, most: int) -> FloatArray:
-    """About the ``most`` principal axes of many features, from every third row."""
-    third = np.sqrt(weights[::3, None]) * (rows[::3] - weights @ rows)
-    return np.asarray(randomized_svd(third, most, n_iter=2, random_state=0)[2].T)
+def main_axes(F: FloatArray, weights: FloatArray, count: int) -> FloatArray:
+    """Approximately the first ``count`` principal axes of many features, computed from every third row."""
+    third = np.sqrt(weights[::3, None]) * (F[::3] - weights @ F)
+    return np.asarray(randomized_svd(third, count, n_iter=2, random_state=0)[2].T)
 
 
 def evidence_kappa(features: Features, low: float, high: float) -> float:
-    """The κ in [low, high] that makes the answers most probable, on a grid."""
-    return float(max(np.geomspace(low, high, 13), key=lambda kappa: log_evidence(features, kappa)))
+    """The κ in [low, high] under which the answers are most probable, on a grid."""
+    return float(max(np.geomspace(low, high, KAPPAS), key=lambda kappa: log_evidence(features, kappa)))
 
 
 def log_evidence(features: Features, kappa: float) -> float:
-    """The log-density of the answers, up to a constant, if the base weights count κ."""
-    variances, answer = features.spectrum
-    spread = 1 + variances / kappa
-    return -0.5 * float(np.sum(np.log(spread) + answer**2 / spread))
+    """The log-density of a ~ N(0, I + C/κ), up to a constant."""
+    variances, a = features.spectrum
+    variances = 1 + variances / kappa
+    return -0.5 * float(np.sum(np.log(variances) + a**2 / variances))
 
 
 def tilt(base: FloatArray, features: Features, kappa: float) -> FloatArray:
-    """The tilted weights, by Newton steps that are halved until the objective falls."""
-    rows, answer, covariance = features.rows, features.answer, features.covariance
+    """The tilted weights: Newton's method for λ, each step halved until the objective falls."""
+    F, a, covariance = features.F, features.a, features.C
     log_base = np.log(np.maximum(base, 1e-300))
 
-    def at(point: FloatArray) -> tuple[float, FloatArray]:
-        """The objective at λ, and the weights."""
-        logs = log_base + rows @ point
+    def objective(lam: FloatArray) -> tuple[float, FloatArray]:
+        """log Σ w₀ exp(Fλ) − λ·a + (κ/2)‖λ‖², and the weights."""
+        logs = log_base + F @ lam
         top = float(logs.max())
         weights = np.exp(logs - top)
         total = float(weights.sum())
-        value = top + np.log(total) - float(point @ answer) + 0.5 * kappa * float(point @ point)
-        return value, weights / total
+        return top + np.log(total) - float(lam @ a) + 0.5 * kappa * float(lam @ lam), weights / total
 
-    point = np.zeros(len(answer))
-    value, weights = at(point)
-    for number in range(NEWTON):
-        middle = weights @ rows
-        gradient = middle - answer + kappa * point
-        if float(np.max(np.abs(gradient))) < 1e-3:  # a thousandth of the noise
+    lam = np.zeros(len(a))
+    value, weights = objective(lam)
+    for step_number in range(NEWTON_STEPS):
+        mean = weights @ F
+        gradient = mean - a + kappa * lam
+        if float(np.max(np.abs(gradient))) < GRADIENT:
             break
-        if number:  # the first step starts from the base weights
-            root = np.sqrt(weights)[:, None] * rows
-            covariance = root.T @ root - np.outer(middle, middle)
-        step = np.linalg.solve(covariance + kappa * np.eye(len(point)), gradient)
+        if step_number:  # at λ = 0 the weights are w₀ and the covariance is C
+            root = np.sqrt(weights)[:, None] * F
+            covariance = root.T @ root - np.outer(mean, mean)
+        step = np.linalg.solve(covariance + kappa * np.eye(len(lam)), gradient)
         size, slope = 1.0, float(gradient @ step)
-        new, tilted = at(point - step)
-        while new > value - 1e-4 * size * slope and size >= 1e-6:
+        new_value, new_weights = objective(lam - step)
+        while new_value > value - ARMIJO * size * slope and size >= SHORTEST_STEP:
             size /= 2
-            new, tilted = at(point - size * step)
-        if size < 1e-6:
+            new_value, new_weights = objective(lam - size * step)
+        if size < SHORTEST_STEP:
             break
-        point, value, weights = point - size * step, new, tilted
+        lam, value, weights = lam - size * step, new_value, new_weights
     return weights

@@ -1,9 +1,9 @@
 """The score query: the whitened score of every row at θ, clipped by its norm.
 
-Why whitened by J^(−1/2), J the information of one row: scores released with noise of variance τ²·I in the coordinates
-W·S move θ by (WJ)⁻¹ times the noise, and cost ½τ²·tr((WJ)⁻ᵀJ(WJ)⁻¹) = ½τ²·tr(W⁻²J⁻¹) in mean log-likelihood, where
-τ² is proportional to the squared norm that is clipped at, about E‖WS‖² = tr(W²J). By Cauchy–Schwarz the product
-tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ reaches.
+Why whitened by W = J^(−1/2), J the information of one row: scores released with noise of variance τ²·I in the
+coordinates W·S move θ by (WJ)⁻¹ times the noise, and cost ½τ²·tr((WJ)⁻ᵀJ(WJ)⁻¹) = ½τ²·tr(W⁻²J⁻¹) in mean
+log-likelihood. τ² is proportional to the squared radius of the clip, about E‖WS‖² = tr(W²J). By Cauchy–Schwarz the
+product tr(W²J)·tr(W⁻²J⁻¹) is at least p², which W² = J⁻¹ attains.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from dpem.tables.schema import Schema
 
 Theta = TypeVar("Theta")
 
-
-#: Rows that are drawn from θ at least, to see the information of the model's own rows.
+#: The least number of rows that are drawn from θ to compute the model's own information.
 LEAST_DRAWN = 4000
-#: Added to the information before whitening.
+#: Added to the eigenvalues of the information, which are near 1, before whitening: it bounds the whitener.
 RIDGE = 0.002
 #: A radius that clips no row.
 NOT_CLIPPED = 1e9
@@ -34,7 +33,7 @@ NOT_CLIPPED = 1e9
 
 @dataclass(frozen=True)
 class ScoreQuery(NarrowQuery):
-    """Σ over rows of W·S(row; θ), scaled into the ball of radius R.
+    """Σ over rows of ψ, the whitened score W·S(row; θ) scaled into the ball of radius R.
 
     *Lemma.* Replacing a row moves the sum by at most 2R, whatever the scores, the whitener and the row are. *Proof.*
     Every contribution is in the ball of radius R: it is scaled by a factor computed from itself, and one that is not
@@ -59,18 +58,19 @@ class ScoreQuery(NarrowQuery):
         return len(self.whitener)
 
     def whitened(self, xp: Namespace, x: Array) -> Array:
+        """W·S of each row (m × p), not clipped."""
         return xp.matmul(self.family.scores(xp, self.theta, x), like(xp, self.whitener, x))
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         return sum_in_ball(xp, self.whitened(xp, self.family.with_response(xp, x, y)), self.radius)
 
     def each(self, xp: Namespace, x: Array) -> Array:
-        """What each row contributes (m × p)."""
+        """ψ of each row (m × p)."""
         return into_ball(xp, self.whitened(xp, x), self.radius)
 
-    def kept(self, x: FloatArray, weights: FloatArray) -> float:
-        """E[ψ·WS]/E‖WS‖², ψ the clipped WS: the part of a small move of θ that the mean of ψ shows, over all
-        directions. Noise s in the answer is worth noise s/kept in scores that are not clipped.
+    def retained(self, x: FloatArray, weights: FloatArray) -> float:
+        """E[ψ·WS]/E‖WS‖², the factor by which clipping shrinks the effect of a small move of θ on the mean score, on
+        average over directions. Noise s in the answer is like noise s/retained in scores that are not clipped.
         """
         norms = np.linalg.norm(self.whitened(numpy_api, x), axis=1)
         clipped = np.minimum(norms, self.radius)
@@ -95,31 +95,34 @@ def score_query(
     x: FloatArray,
     weights: FloatArray,
     rng: np.random.Generator,
-    levels: Sequence[float] = (0.9,),
+    quantiles: Sequence[float] = (0.9,),
     noise: float = 0.0,
 ) -> ScoreQuery:
-    """The score query at θ: whitened by the mean of the information of the surrogate rows and that of rows drawn from
-    θ, and clipped at one of the ``levels``, quantiles of the norms of the surrogate rows: the one that costs least.
-    Public: nothing but released numbers goes in.
+    """The score query at θ, from released numbers only.
 
-    ``noise`` is the standard deviation of the answer per unit of radius. A smaller radius R has less noise, τ = noise·R
-    over the part of a move of θ that the clipped score shows; but the less of the score it explains, 1 − r² for the
-    correlation r of clipped and whole scores, the more of the solution is left to the scatter of the weighted rows.
-    Their effective number is 1/Σw². The cost is τ² + (1 − r²)·Σw².
+    It is whitened by the mean of two informations: of the surrogate rows x with their weights, and of rows drawn from
+    θ. The radius is one of the ``quantiles`` of the norms of the surrogate rows, the one of least cost, where
+    ``noise`` is the standard deviation of the answer per unit of radius:
+
+        cost(R) = (noise·R / retained)² + (1 − r²)·Σw²
+
+    The first term is the error by noise. The second is what the answer leaves open: the clipped score explains the
+    part r² of the score, r their correlation, and elsewhere the solution keeps the sampling error of the weighted rows,
+    whose effective number is 1/Σw².
     """
-    own = np.asarray(family.scores(numpy_api, theta, x))
-    model = np.asarray(family.scores(numpy_api, theta, family.draw(theta, max(len(x), LEAST_DRAWN), rng)))
-    even = np.full(len(model), 1 / len(model))
-    W = whitener(0.5 * information(own, weights) + 0.5 * information(model, even))
-    norms = np.linalg.norm(own @ W, axis=1)
-    size, scatter = float(weights @ norms**2), float(weights @ weights)
+    scores = np.asarray(family.scores(numpy_api, theta, x))
+    drawn = np.asarray(family.scores(numpy_api, theta, family.draw(theta, max(len(x), LEAST_DRAWN), rng)))
+    equal_weights = np.full(len(drawn), 1 / len(drawn))
+    W = whitener(0.5 * information(scores, weights) + 0.5 * information(drawn, equal_weights))
+    norms = np.linalg.norm(scores @ W, axis=1)
+    whole, sampling = float(weights @ norms**2), float(weights @ weights)
 
     def cost(radius: float) -> float:
         clipped = np.minimum(norms, radius)
-        both, square = float(weights @ (clipped * norms)), float(weights @ clipped**2)
-        return (noise * radius * size / both) ** 2 + (1 - both**2 / (square * size)) * scatter
+        cross, square = float(weights @ (clipped * norms)), float(weights @ clipped**2)
+        return (noise * radius * whole / cross) ** 2 + (1 - cross**2 / (square * whole)) * sampling
 
     order = np.argsort(norms)
-    places = np.searchsorted(np.cumsum(weights[order]), np.array(levels) * weights.sum())
+    places = np.searchsorted(np.cumsum(weights[order]), np.array(quantiles) * weights.sum())
     radii = np.maximum(norms[order[np.minimum(places, len(order) - 1)]], 1e-6)
     return ScoreQuery(schema, family, theta, W, min(radii.tolist(), key=cost))

@@ -78,12 +78,12 @@ class GaussianFamily(Family[Gaussians]):
             total = part if total is None else total + part
         return total
 
-    def expectation(self, x: FloatArray, weights: FloatArray) -> Callable[[Gaussians], FloatArray]:
+    def e_step(self, x: FloatArray, weights: FloatArray) -> Callable[[Gaussians], FloatArray]:
         """The statistics of weighted rows in memory. Where covariances are diagonal and no value is missing,
         log-densities and moments are products with (1, x, x²), prepared once.
         """
         if self.kind.full or not np.isfinite(x).all():
-            return super().expectation(x, weights)
+            return super().e_step(x, weights)
         middle = weights @ x / weights.sum()
         away = x - middle
         lifted = np.vstack([np.ones(len(x)), away.T, (away * away).T])

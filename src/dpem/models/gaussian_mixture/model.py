@@ -76,7 +76,7 @@ class GaussianMixture(SurrogateModel):
     proportions: FloatArray = field(repr=False)
     effect = EFFECT
     queries = TUNING.queries
-    levels = TUNING.levels
+    clip_quantiles = TUNING.levels
 
     def start(self) -> MixtureState:
         return MixtureState()
@@ -125,7 +125,7 @@ class GaussianMixture(SurrogateModel):
             restarts=restarts_for(family.count, TUNING.last_restarts if step.last else TUNING.restarts),
             rng=rng,
             margin=noise_gain(family.count, fit.noise),
-            kept=4 if step.last else 1,
+            finalists=4 if step.last else 1,
         )
         return replace(fit, surrogate=surrogate, solutions=solutions)
 
@@ -142,7 +142,7 @@ class GaussianMixture(SurrogateModel):
         errors = error_units(fit.query, fit.surrogate, reported, scatter, base)
         if noise:
             privacy = np.maximum(np.hypot(noise * errors[0], errors[2]), 1e-12)
-            change = np.clip((reported(own) - reported(fit.asked[0])) / privacy, -10.0, 10.0)
+            change = np.clip((reported(own) - reported(fit.queried[0])) / privacy, -10.0, 10.0)
             factor = min(max(1.0, TUNING.unsettled * math.sqrt(float(np.mean(change**2)))), 4.0)
             errors[[0, 2]] *= factor
         first = own.reordered(order)

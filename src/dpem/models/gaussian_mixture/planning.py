@@ -90,7 +90,7 @@ def moved_per_noise(kind: str, K: int, d: int, apart: float) -> float:
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
     query = score_query(schema, family, mixture, rows, even, rng)
     share = max(share_moved(query, rows, even, NOISE), 0.5 / ROWS)
-    return share / NOISE * query.radius / query.kept(rows, even)
+    return share / NOISE * query.radius / query.retained(rows, even)
 
 
 def expected_share(model: Any, sizes: Sizes, K: int, price: float, apart: float) -> float:

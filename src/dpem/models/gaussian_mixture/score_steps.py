@@ -30,10 +30,18 @@ class ExactEM(Step):
     def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
         fit, rng, schema = state.fit, generator(100), model.schema_of(state)
         surrogate, family = fit.surrogate, fit.family
-        fits = surrogate.fit(family, [fit.theta], restarts=2 * self.starts, rng=rng, kept=self.starts, most=100)
+        fits = surrogate.fit(
+            family, [fit.theta], restarts=2 * self.starts, rng=rng, finalists=self.starts, max_steps=100
+        )
         starts = [own.theta for own in fits[: self.starts]]
         found = best_of(
-            family, starts, exact(curator, schema, family), short=60, kept=3, tolerance=1e-10, most=self.most
+            family,
+            starts,
+            exact(curator, schema, family),
+            short_steps=60,
+            finalists=3,
+            tolerance=1e-10,
+            max_steps=self.most,
         )
         query = score_query(schema, family, found[0].theta, surrogate.x, surrogate.weights, rng)
         new = replace(fit, solutions=found, query=replace(query, radius=NOT_CLIPPED))

@@ -159,5 +159,5 @@ def _shared(parts: FloatArray, count: int) -> FloatArray:
 def redrawn(surrogate: Surrogate, family: GaussianFamily, state: MixtureState, rng: np.random.Generator) -> Surrogate:
     """The same answers on rows drawn from a richer mixture that fits the weighted rows."""
     more = replace(family, K=family.K + TUNING.more)
-    rich = surrogate.fit(more, [], restarts=2, rng=rng, short=15, kept=1, most=60)[0].theta
+    rich = surrogate.fit(more, [], restarts=2, rng=rng, short_steps=15, finalists=1, max_steps=60)[0].theta
     return surrogate.redrawn(*base_rows(rich, state, len(surrogate.x), family.patterns, rng))

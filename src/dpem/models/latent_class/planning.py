@@ -50,7 +50,7 @@ class LatentClass(SurrogateModel):
     items: Items
     effect = EFFECT
     queries = TUNING.scores
-    levels = TUNING.levels
+    clip_quantiles = TUNING.levels
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         check, rest = prices(sizes.rho, (CHECK_SHARE, 1 - CHECK_SHARE)) if sizes.check else (0.0, sizes.rho)

@@ -98,7 +98,7 @@ def surrogate_rows(family: ClassFamily, query: PairMoments, mean: FloatArray, no
     surrogate = Surrogate.of(*drawn(alone), blocks)
     wide = replace(family, K=TUNING.drawn_classes)
     for _ in range(TUNING.redraws):
-        found = surrogate.fit(wide, [], restarts=2, rng=rng, short=15, kept=1, most=40, tolerance=1e-5)
+        found = surrogate.fit(wide, [], restarts=2, rng=rng, short_steps=15, finalists=1, max_steps=40, tolerance=1e-5)
         surrogate = surrogate.redrawn(*drawn(found[0].theta))
     return surrogate
 
@@ -128,7 +128,8 @@ def fitted(
 ) -> list[Converged[Classes]]:
     """EM on the surrogate from these and from random starts, the best first."""
     rows, random = heaviest(surrogate.x, surrogate.weights), TUNING.restarts if restarts is None else restarts
-    return rows.fit(family, starts, restarts=random, rng=generator(seed), short=20, kept=5, most=300, tolerance=1e-6)
+    options: dict[str, Any] = {"short_steps": 20, "finalists": 5, "max_steps": 300, "tolerance": 1e-6}
+    return rows.fit(family, starts, restarts=random, rng=generator(seed), **options)
 
 
 def refitted(
@@ -181,8 +182,8 @@ class Converge(Step):
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
         rng, nothing = generator(0), np.zeros(0)
         starts = [family.random_start(nothing, nothing, rng) for _ in range(self.starts if family.K > 1 else 1)]
-        options: dict[str, Any] = {"short": 50, "kept": 5, "most": 5000, "tolerance": 1e-12}
-        sums = family.expectation(rows.x, rows.weights) if rows else exact(curator, model.schema, family)
+        options: dict[str, Any] = {"short_steps": 50, "finalists": 5, "max_steps": 5000, "tolerance": 1e-12}
+        sums = family.e_step(rows.x, rows.weights) if rows else exact(curator, model.schema, family)
         return best_of(family, starts, sums, **options)[0]
 
     def _criterion(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> float:
@@ -238,7 +239,7 @@ def choose(family: ClassFamily, surrogate: Surrogate, released: Released, most: 
     path = []
     for K in range(1, most + 1):
         own = replace(family, K=K)
-        options: dict[str, Any] = {"short": 20, "kept": 2, "most": 100, "tolerance": 1e-6}
+        options: dict[str, Any] = {"short_steps": 20, "finalists": 2, "max_steps": 100, "tolerance": 1e-6}
         found = surrogate.fit(own, [], restarts=1 if K == 1 else 6, rng=generator(K), **options)
         path.append(released.distance(own, found[0].theta) + price * K)
     return replace(family, K=int(np.argmin(path)) + 1), np.array(path)

@@ -102,7 +102,7 @@ class RegressionFamily(Family[Components]):
         v, t, seen = self.rows(xp, x)
         return self._statistics(xp, theta, v, t, seen if weights is None else seen * weights)
 
-    def expectation(self, x: FloatArray, weights: FloatArray) -> Callable[[Components], FloatArray]:
+    def e_step(self, x: FloatArray, weights: FloatArray) -> Callable[[Components], FloatArray]:
         v, t, seen = self.rows(numpy_api, x)
         return lambda theta: np.asarray(self._statistics(numpy_api, theta, v, t, seen * weights))
 
@@ -135,7 +135,7 @@ class RegressionFamily(Family[Components]):
     def random_start(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> Components:
         """Components near the one regression of the weighted rows."""
         one = replace(self, K=1)
-        found = one.m_step(one.around(self.fixed, 1.0), one.expectation(x, weights)(one.around(self.fixed, 1.0)))
+        found = one.m_step(one.around(self.fixed, 1.0), one.e_step(x, weights)(one.around(self.fixed, 1.0)))
         return self.near(self.around(found.coefficients[0], float(found.spreads[0])), rng)
 
     def around(self, coefficients: FloatArray, spread: float) -> Components:

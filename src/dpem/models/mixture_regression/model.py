@@ -94,7 +94,7 @@ class MixtureRegression(SurrogateModel):
     origin: tuple[float, ...] | None = None
     effect = EFFECT
     queries = TUNING.scores
-    levels = TUNING.levels
+    clip_quantiles = TUNING.levels
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         q = min(self.schema.width, self.n_components, max(CELLS))

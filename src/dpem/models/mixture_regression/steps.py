@@ -332,7 +332,7 @@ class CountCells(Step):
 def converged(fit: SurrogateFit[Components], start: Components, seed: int) -> Sequence[Converged[Components]]:
     """EM on the surrogate rows from there, and from random starts, which have to gain more than noise alone would."""
     margin, rng = 0.5 * fit.family.count * fit.noise**2, generator(seed)
-    options: dict[str, Any] = {"kept": 1, "short": 15, "most": 200, "tolerance": 1e-6}
+    options: dict[str, Any] = {"finalists": 1, "short_steps": 15, "max_steps": 200, "tolerance": 1e-6}
     return fit.surrogate.fit(
         fit.family, [start], restarts=TUNING.restarts if fit.noises else 0, rng=rng, margin=margin, **options
     )
@@ -360,7 +360,7 @@ class NewtonStep(Step):
         now = newton.asked(curator, model.schema, fit.family, state.estimate, self.rho, model.share_present(state))
         if not self.last:
             return replace(state, estimate=now)
-        expect = fit.family.expectation(fit.surrogate.x, fit.surrogate.weights)
+        expect = fit.family.e_step(fit.surrogate.x, fit.surrogate.weights)
         worse = expect(now.theta)[-1] < expect(state.before.theta)[-1] - TUNING.near
         state = replace(state, estimate=state.before if worse else now)
         return replace(state, theta=model.published(state, curator.effective_rows))
@@ -376,7 +376,7 @@ class ExactEM(Step):
     def run(self, curator: Curator, model: Any, state: RegressionState) -> RegressionState:
         family, rng = replace(state.fit.family, floor=1e-6), generator(0)
         starts = [*(family.near(state.starts[0], rng) for _ in range(TUNING.starts)), *state.starts]
-        found = best_of(family, starts, exact(curator, model.schema, family), tolerance=1e-13, most=3000)
+        found = best_of(family, starts, exact(curator, model.schema, family), tolerance=1e-13, max_steps=3000)
         error = np.zeros((family.count, family.count))
         state = replace(state, estimate=newton.Estimate(found[0].theta, error))
         return replace(state, theta=model.published(state, curator.effective_rows))
