@@ -57,7 +57,7 @@ def test_some_coefficients_on_axes_of_one_s_own(groups):
     shown = CoefficientDisplay.from_estimator(groups, ax=ax, names=["visits"])
     assert shown.ax_ is ax
     assert len(ax.get_yticklabels()) == 1
-    with pytest.raises(ValueError, match="'hat' is none"):
+    with pytest.raises(ValueError, match="'hat' is not"):
         CoefficientDisplay.from_estimator(groups, names=["hat"])
 
 
@@ -77,7 +77,7 @@ def test_a_panel_for_each_group(groups):
     classes = DPTwoClasses(**GIVEN).fit(people())
     bars = MixtureDisplay.from_estimator(classes).axes_[0].patches
     assert np.allclose([bar.get_width() for bar in bars], classes._profile().centre[0] / [100, 4, 50])
-    with pytest.raises(ValueError, match="one for each of 2 panels, got 1"):
+    with pytest.raises(ValueError, match="axes must have length 2, one entry for each panel; got 1"):
         MixtureDisplay.from_estimator(groups, axes=[pyplot.subplots()[1]])
 
 
@@ -153,9 +153,9 @@ class TestEllipses:
         error = model.summary().standard_error["component 1: mean of x0"]
         assert np.diff(cross)[0] == pytest.approx(2 * 1.96 * error)
         assert len(EllipseDisplay.from_estimator(model).axes_) == 3
-        with pytest.raises(ValueError, match="'hat' is none"):
+        with pytest.raises(ValueError, match="'hat' is not"):
             EllipseDisplay.from_estimator(model, pairs=[("x0", "hat")])
-        with pytest.raises(ValueError, match="one for each of 1 panels, got 2"):
+        with pytest.raises(ValueError, match="axes must have length 1, one entry for each panel; got 2"):
             EllipseDisplay.from_estimator(model, pairs=[("x0", "x1")], axes=pyplot.subplots(1, 2)[1])
 
     def test_other_models_are_refused(self, groups):
@@ -187,7 +187,7 @@ def test_plans_over_epsilon_and_over_rows():
         (lambda: CoefficientDisplay.from_estimator(DPStandardScaler()), "got DPStandardScaler"),
         (lambda: MixtureDisplay.from_estimator(DPMeans(**GIVEN).fit(people(500))), "with components, got DPMeans"),
         (lambda: PlanDisplay.from_estimator(DPStandardScaler(), 100), "plan method, got DPStandardScaler"),
-        (lambda: PlanDisplay.from_estimator(PUBLISHED, 2000, 4, epsilon=[1.0]), "makes no prediction"),
+        (lambda: PlanDisplay.from_estimator(PUBLISHED, 2000, 4, epsilon=[1.0]), "must make predictions"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(made, words):

@@ -79,7 +79,7 @@ class TestText:
     def test_wrong_starts_are_refused(self, table):
         with pytest.raises(ValueError, match="model must be one of with-groups, without, sized; got 'hat'"):
             page(grid=table, start={"model": "hat"})
-        with pytest.raises(ValueError, match="a model that makes predictions"):
+        with pytest.raises(ValueError, match="at least one model that makes predictions"):
             page(grid={**table, "models": {}})
 
 

@@ -80,7 +80,7 @@ def test_of_many_columns_those_that_differ_are_drawn():
     model = DPTwoComponents(epsilon=5.0, delta=1e-6, bounds=(0, 1)).fit(rows)
     assert 17 in most_different_columns(model._profile())
     assert len(most_different_columns(model._profile())) == 12
-    assert "The 12 columns that differ most" in render(model)
+    assert "the 12 columns that differ most" in render(model)
 
 
 def test_a_fit_that_is_no_better_says_so_in_the_first_screen(fitted):

@@ -99,7 +99,7 @@ def copied(page, number):
 def test_a_table_is_copied_as_csv_and_latex(shown, models):
     page = shown()
     lines = copied(page, 0).splitlines()
-    assert lines[0] == "parameter,estimate,95 % interval,standard error,made of"
+    assert lines[0] == "parameter,estimate,95 % interval,standard error,error by source"
     assert [line.split(",")[0] for line in lines[1:]] == list(models["line"].summary().index)
     float(lines[1].split(",")[1])  # an ASCII minus, no thin spaces
     latex = copied(page, 1)

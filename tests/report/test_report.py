@@ -152,7 +152,7 @@ class TestContent:
         alarm = name in ("seeded", "reference")
         assert ('class="banner"' in pages[name]) is alarm
         assert ("<title>NOT PRIVATE" in pages[name]) is alarm
-        assert ("without a price" in pages[name]) is not alarm
+        assert ("was paid for" in pages[name]) is not alarm
 
     @pytest.mark.parametrize(
         ("name", "setting", "origin"),
@@ -177,7 +177,7 @@ class TestContent:
     def test_an_unhelpful_fit_says_so(self, models):
         poor = copy.deepcopy(models["seeded"])
         poor.plan_ = replace(poor.plan_, feasible=False, advice="a useful fit would take more")
-        assert "expect little more than noise" in words(render(poor))
+        assert "expected little more than noise" in words(render(poor))
         assert "a useful fit would take more" in words(render(poor))
 
     def test_an_empty_support(self, models):
@@ -196,7 +196,7 @@ class TestContent:
 
     @pytest.mark.parametrize("thing", [DPStandardScaler(), None, "model"])
     def test_something_else(self, thing):
-        with pytest.raises(ValueError, match=r"^a report needs a fitted model; got \w+\.$"):
+        with pytest.raises(ValueError, match=r"^model must be a fitted model of dpem, got \w+\.$"):
             render(thing)
 
     def test_an_unfitted_model(self):

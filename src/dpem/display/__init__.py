@@ -1,6 +1,6 @@
-"""Pictures of a fit or a plan for notebooks and papers: ``CoefficientDisplay.from_estimator(model)``, and so on.
+"""Figures of a fit or a plan for notebooks and papers, such as ``CoefficientDisplay.from_estimator(model)``.
 
-They show what was released, so drawing them costs nothing. matplotlib is loaded when something is drawn.
+They show released numbers, so drawing them costs nothing. matplotlib is imported when something is drawn.
 """
 
 from dpem.display.coefficients import CoefficientDisplay

@@ -1,4 +1,4 @@
-"""What all displays share: axes, colours, rows with names."""
+"""The base class of displays, and their axes, colours and row labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = (BLUE, BROWN, RED, "#2e7d32", "#6a3d9a", "#00838f", "#b8860b", "#5d403
 
 
 class Display:
-    """A picture: its panels ``axes_``, the first of them ``ax_``, and the figure ``figure_`` that they are in."""
+    """A drawn figure ``figure_``; ``axes_`` are its panels, ``ax_`` the first one."""
 
     def __init__(self, axes: Sequence[Axes]) -> None:
         self.axes_ = list(axes)
@@ -28,11 +28,11 @@ class Display:
 
 
 def panels(axes: Sequence[Axes] | None, count: int, width: float, height: float, **options: Any) -> list[Axes]:
-    """The given axes, or new ones side by side, each of this size in inches."""
+    """The given axes, or new ones side by side, each of the given size in inches."""
     if axes is None:
         return subplots(1, count, figsize=(width * count, height), **options)
     if len(axes) != count:
-        raise ValueError(f"axes must be one for each of {count} panels, got {len(axes)}.")
+        raise ValueError(f"axes must have length {count}, one entry for each panel; got {len(axes)}.")
     return list(axes)
 
 
@@ -41,7 +41,7 @@ def subplots(rows: int, columns: int, **options: Any) -> list[Axes]:
     try:
         from matplotlib import pyplot
     except ImportError:
-        raise RuntimeError("drawing needs matplotlib: pip install matplotlib.") from None
+        raise RuntimeError("figures need matplotlib; install it with: pip install matplotlib.") from None
     return list(pyplot.subplots(rows, columns, layout="constrained", squeeze=False, **options)[1].ravel())
 
 
@@ -57,7 +57,7 @@ def name_rows(ax: Axes, places: ArrayLike, labels: Sequence[str], width: int = 3
 
 
 def wrap_label(label: str, width: int = 34) -> str:
-    """A label, wrapped to lines of this width.
+    """A label in lines of at most ``width`` letters.
 
     >>> print(wrap_label("share of rows put into another class than without privacy"))
     share of rows put into another

@@ -1,4 +1,4 @@
-"""A figure of parameters with their intervals, of one fit or of several."""
+"""A figure of parameters with their intervals, for one fit or several."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dpem.query import FloatArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Parameters whose sizes differ by a larger factor are drawn in separate panels.
+#: Parameters without a common unit are drawn in separate panels if their sizes differ by a larger factor.
 SIZE_RATIO = 50.0
 
 
 class CoefficientDisplay(Display):
-    """Parameters with their 95 % intervals, in panels of similar size, so that no scale hides another.
+    """Parameters with their 95 % intervals; without a common unit, large and small ones have separate panels.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class CoefficientDisplay(Display):
         estimator : fitted estimator
             Any model of this package.
         ax : Axes, optional
-            Where to draw, on one scale; new axes, one for each scale, if not given.
+            Where to draw; new axes if not given.
         names : sequence of str, optional
-            Draw these parameters only, as ``summary()`` names them.
+            Draw only these parameters, by their names in ``summary()``.
         """
         return cls.from_estimators({"": estimator}, ax=ax, names=names)
 
@@ -51,25 +51,30 @@ class CoefficientDisplay(Display):
     def from_estimators(
         cls, estimators: Mapping[str, PrivateFit], *, ax: Axes | None = None, names: Sequence[str] | None = None
     ) -> Self:
-        """Draw the parameters of several fits, by their labels, side by side. A fit may lack some of them."""
+        """Draw the parameters of several fits, given by their labels. A fit may lack some of the parameters."""
         fits: dict[str, Estimates] = {}
         for label, estimator in estimators.items():
             if (estimates := summary_of(estimator).estimates) is None:
-                raise ValueError(f"estimator released no parameters to draw; it is a {type(estimator).__name__}.")
+                raise ValueError(
+                    f"estimator must have released parameters to draw; {type(estimator).__name__} has not."
+                )
             fits[label] = estimates
         return cls(draw_estimates(fits, ax, names))
 
 
 def draw_estimates(fits: Mapping[str, Estimates], ax: Axes | None, names: Sequence[str] | None) -> list[Axes]:
-    """The parameters of fits, in the axes or in a panel for each order of magnitude."""
+    """Draw the parameters of fits in the axes, or in new panels."""
     all_names = list(dict.fromkeys(name for estimates in fits.values() for name in estimates.names))
     unknown = [name for name in names or () if name not in all_names]
     if unknown:
-        raise ValueError(f"names must be parameters of the model; {unknown[0]!r} is none.")
+        raise ValueError(f"names must be parameters of the model, but {unknown[0]!r} is not.")
     rows = list(names or all_names)
     ends = {label: _ends(estimates, rows) for label, estimates in fits.items()}
-    reach = np.nanmax([np.nanmax(np.abs(part), axis=1) for part in ends.values()], axis=0)
-    groups = group_by_size(reach) if ax is None else [list(range(len(rows)))]
+    common_unit = all(estimates.scale is not None for estimates in fits.values())
+    if ax is not None or common_unit:
+        groups = [list(range(len(rows)))]
+    else:
+        groups = group_by_size(np.nanmax([np.nanmax(np.abs(part), axis=1) for part in ends.values()], axis=0))
     heights = [0.9 + 0.3 * len(group) for group in groups]
     size: dict[str, Any] = {"figsize": (6.8, sum(heights)), "height_ratios": heights}
     axes = subplots(len(groups), 1, **size) if ax is None else [ax]
@@ -93,7 +98,7 @@ def draw_estimates(fits: Mapping[str, Estimates], ax: Axes | None, names: Sequen
 
 
 def _ends(estimates: Estimates, rows: Sequence[str]) -> FloatArray:
-    """Lower end, estimate and upper end of each row on the figure's scale; NaN where the fit lacks it."""
+    """The lower end, estimate and upper end of each row in the figure's unit; NaN where the fit lacks it."""
     scale = 1.0 if estimates.scale is None else estimates.scale
     low, high = estimates.ends
     table = np.column_stack([scale * part for part in (low, estimates.estimate, high)])
@@ -101,16 +106,16 @@ def _ends(estimates: Estimates, rows: Sequence[str]) -> FloatArray:
     return np.array([by_name.get(name, np.full(3, np.nan)) for name in rows])
 
 
-def group_by_size(reach: FloatArray) -> list[list[int]]:
-    """Rows in panels of similar size, large ones first, each in the order of the rows.
+def group_by_size(sizes: FloatArray) -> list[list[int]]:
+    """The rows of at most three panels of similar sizes, large ones first, each in the order of the rows.
 
     >>> group_by_size(np.array([60.0, 0.5, 0.7, 50.0]))
     [[0, 3], [1, 2]]
     """
-    order = np.argsort(-reach, kind="stable")
+    order = np.argsort(-sizes, kind="stable")
     groups: list[list[int]] = [[int(order[0])]]
     for j in order[1:].tolist():
-        if reach[groups[-1][0]] > SIZE_RATIO * max(reach[j], 1e-300) and len(groups) < 3:
+        if sizes[groups[-1][0]] > SIZE_RATIO * max(sizes[j], 1e-300) and len(groups) < 3:
             groups.append([])
         groups[-1].append(j)
     return [sorted(group) for group in groups]

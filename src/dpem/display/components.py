@@ -38,7 +38,7 @@ class MixtureDisplay(Display):
         """
         profile = summary_of(estimator).profile
         if profile is None:
-            raise ValueError(f"estimator must be a model with components, got {type(estimator).__name__}.")
+            raise ValueError(f"estimator must be a fitted model with components, got {type(estimator).__name__}.")
         places = np.arange(len(profile.columns))[::-1]
         axes = panels(axes, len(profile.labels), 3.4, 1.4 + 0.3 * len(places), sharey=True)
         width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
@@ -54,13 +54,13 @@ class MixtureDisplay(Display):
             ax.set_xlim(*((0, 1) if profile.bars else (low - pad, high + pad)))
             name_rows(ax, places, profile.columns, 28)
             ax.set_title(f"{profile.labels[k]}: {100 * profile.share[k]:.0f} %", fontsize="medium")
-            ax.set_xlabel("probability" if profile.bars else wrap_label("place between the bounds (0 to 1)", 24))
+            ax.set_xlabel("probability" if profile.bars else wrap_label("position between the bounds (0 to 1)", 24))
         return cls(axes)
 
 
 class EllipseDisplay(Display):
-    """Gaussian components on pairs of columns: ellipses of one and two standard deviations, and the 95 % intervals of
-    their centres as crosses.
+    """Gaussian components in pairs of columns: ellipses of one and two standard deviations, and crosses of the 95 %
+    intervals of their centres.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class EllipseDisplay(Display):
         estimator : fitted DPGaussianMixture
             The mixture.
         pairs : sequence of (str, str), optional
-            Pairs of columns; if not given, those of the three columns in which the components differ most.
+            Pairs of columns; if not given, the pairs of the three columns in which the components differ most.
         axes : sequence of Axes, optional
             One for each pair; new ones if not given.
         """
@@ -94,7 +94,7 @@ class EllipseDisplay(Display):
             raise ValueError(f"estimator must be a fitted Gaussian mixture, got {type(estimator).__name__}.")
         unknown = [name for pair in pairs or () for name in pair if name not in profile.columns]
         if unknown:
-            raise ValueError(f"pairs must hold columns of the model; {unknown[0]!r} is none.")
+            raise ValueError(f"pairs must name columns of the model, but {unknown[0]!r} is not one.")
         covariances = covariance_matrices(estimator, *profile.centre.shape)
         errors = {} if estimates is None else dict(zip(estimates.names, estimates.total, strict=True))
         differing = [profile.columns[j] for j in _most_different(profile.centre, covariances)]
@@ -109,8 +109,8 @@ class EllipseDisplay(Display):
                 for size, alpha in ((1, 0.35), (2, 0.15)):
                     minor, major = 2 * size * np.sqrt(np.maximum(values, 0.0))
                     ax.add_patch(Ellipse((x, y), major, minor, angle=angle, color=colour, alpha=alpha, lw=0))
-                reach = [1.96 * errors.get(f"{label}: mean of {name}", 0.0) for name in names]
-                ax.errorbar(x, y, reach[1], reach[0], fmt="o", color=colour, capsize=3, ms=3, label=label)
+                x_error, y_error = (1.96 * errors.get(f"{label}: mean of {name}", 0.0) for name in names)
+                ax.errorbar(x, y, y_error, x_error, fmt="o", color=colour, capsize=3, ms=3, label=label)
             ax.autoscale_view()
             ax.set_xlabel(wrap_label(names[0]))
             ax.set_ylabel(wrap_label(names[1]))

@@ -36,18 +36,18 @@ class PlanDisplay(Display):
         epsilon: Sequence[float] = EPSILONS,
         ax: Axes | None = None,
     ) -> Self:
-        """Plan an estimator, fitted or not, over several ε, or over several numbers of rows.
+        """Plan an estimator, fitted or not, for several ε or several numbers of rows.
 
         Parameters
         ----------
         estimator : estimator
-            With its constructor's arguments; its own ε is used where ``n`` is a sequence.
+            Its own ε is used if ``n`` is a sequence.
         n : int or sequence of int
-            Rows. A sequence draws the prediction against the number of rows.
+            The number of rows; for a sequence, the figure shows the prediction against the number of rows.
         d : int, optional
-            Columns, where the estimator's bounds and levels do not name them.
+            The number of columns, if the estimator's bounds and levels do not name them.
         epsilon : sequence of float
-            Where ``n`` is one number: the ε to plan for.
+            The ε to plan for, if ``n`` is one number.
         ax : Axes, optional
             Where to draw; new axes if not given.
         """
@@ -57,10 +57,10 @@ class PlanDisplay(Display):
             x_label, plans = "rows", [(float(rows), estimator.plan(int(rows), d)) for rows in n]
         else:
             x_label = "ε"
-            plans = [(float(one), clone(estimator).set_params(epsilon=one).plan(n, d)) for one in epsilon]
+            plans = [(float(value), clone(estimator).set_params(epsilon=value).plan(n, d)) for value in epsilon]
         predictions = [(x, plan.prediction) for x, plan in plans if plan.prediction]
         if not predictions:
-            raise ValueError(f"{type(estimator).__name__} makes no prediction of this kind: there is nothing to draw.")
+            raise ValueError(f"estimator must make predictions; {type(estimator).__name__} makes none to draw.")
         x, median, low, high = np.array([(x, p.median, p.low, p.high) for x, p in predictions]).T
         (ax,) = panels(None if ax is None else [ax], 1, 5.2, 3.4)
         ax.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0)

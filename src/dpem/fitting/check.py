@@ -37,7 +37,8 @@ class FitCheck:
     advice: str
 
     def __str__(self) -> str:
-        return f"{self.verdict}; lead {self.lead:.3g} per row (standard error {self.standard_error:.2g}). {self.advice}"
+        size = f"lead {self.lead:.3g} per row (standard error {self.standard_error:.2g})"
+        return f"{self.verdict}; {size}. {self.advice}".rstrip()
 
 
 def check_lead(lead: float, standard_error: float, simpler: str, advice: str) -> FitCheck:

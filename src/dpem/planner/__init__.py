@@ -1,5 +1,7 @@
-"""The planner: one HTML page for choosing ε, rows and columns before there are data: a table of plans and a script that
-interpolates it. The page loads no other file, reads no data and spends nothing.
+"""The planner: an HTML page for choosing ε, rows and columns before there are data.
+
+Its script interpolates a table of plans; to compute the table takes minutes, so it comes with the package. The page
+loads no other file, reads no data and spends nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dpem._files import write_text
 from dpem._validation import ArgumentError
 from dpem._version import __version__
 
-#: Predictions on a grid of public numbers, made by ``python -m studies.planner_grid``.
+#: Predictions on a grid of public numbers, computed by ``python -m studies.planner_grid``.
 GRID = Path(__file__).with_name("grid.json")
 #: The fields: name, label, minimum, maximum, step.
 FIELDS = (
@@ -33,7 +35,7 @@ def page(*, grid: dict[str, dict[str, object]] | None = None, start: dict[str, o
     Parameters
     ----------
     grid : dict, optional
-        The table of plans; by default that of the package.
+        The table of plans; by default the package's.
     start : dict, optional
         Initial values of the fields: ``model``, ``n``, ``d``, ``epsilon``, ``delta``, ``groups``, ``effect``,
         ``fits``.
@@ -51,7 +53,7 @@ def page(*, grid: dict[str, dict[str, object]] | None = None, start: dict[str, o
     """
     plans = json.loads(GRID.read_text(encoding="utf-8")) if grid is None else grid
     if not plans["models"]:
-        raise ArgumentError("grid", "must hold a model that makes predictions.")
+        raise ArgumentError("grid", "must have at least one model that makes predictions.")
     model = "linear-regression" if "linear-regression" in plans["models"] else next(iter(plans["models"]))
     defaults = {"model": model, "n": 20_000, "d": 10, "epsilon": 1, "delta": 1e-6, "groups": 3}
     first = {**defaults, "fits": 3, "effect": "", **(start or {})}
@@ -76,5 +78,5 @@ def page(*, grid: dict[str, dict[str, object]] | None = None, start: dict[str, o
 
 
 def write_page(path: str | os.PathLike[str]) -> None:
-    """Write the planner to ``path``, completely or not at all; see :func:`page`."""
+    """Write the planner to ``path``, as a whole or not at all; see :func:`page`."""
     write_text(path, page())

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a fit: its guarantee, queries, prices and results. It works offline and prints."""
+"""The report of a fit, one HTML page that works offline: its results, guarantee, queries and prices."""
 
 from dpem.report.facts import About
 from dpem.report.page import render, write_report

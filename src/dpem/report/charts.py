@@ -1,7 +1,7 @@
-"""The plots of a report, as data: positions are percentages, so that text keeps its size on any screen.
+"""The plots of a report as data for the templates, which draw them.
 
-A dot plot has a row for each parameter or column, with a name, marks and a number. The templates draw it; every number
-in a plot is in a table as well.
+Positions are percentages, so that text keeps its size on any screen. A dot plot has a row for each parameter or
+column, with a name, marks and a number. Every number in a plot is in a table as well.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dpem._html import number, percent, round_to
 from dpem.fitting.summary import LEVEL, Calibration, Estimates, Profile
 from dpem.report.facts import Query
 
-#: Rows drawn of estimates, and columns of a component; the tables have all of them.
+#: The largest numbers of estimates and of columns of a component that are drawn; the tables have all of them.
 DRAWN, COLUMNS = 40, 12
-#: Letters of a name that are drawn.
+#: The largest number of letters of a name that are drawn.
 _LETTERS = 36
 
 
 class PlotRow(NamedTuple):
-    """One row of a dot plot: vertical lines by kind, marks of the other components, a bar, a dot or a filled part."""
+    """One row of a dot plot: vertical lines by kind, marks of other components, and a bar, a dot or a filled part."""
 
     name: str
     value: str
@@ -40,8 +40,9 @@ class PlotRow(NamedTuple):
 
 
 class DotPlot(NamedTuple):
-    """Rows in the table's units, each with its own scale, or ``standardised`` on one scale with ``axis``, the positions
-    of its tick labels.
+    """Rows in the table's units, each with its own scale, or ``standardised`` rows on one scale.
+
+    ``axis`` has the positions and labels of the ticks of a common scale.
     """
 
     rows: list[PlotRow]
@@ -50,7 +51,7 @@ class DotPlot(NamedTuple):
 
 
 def estimate_pictures(estimates: Estimates) -> list[DotPlot]:
-    """The first estimates in their own units, and on one scale where the model names one."""
+    """The first estimates in the table's units and, if the model names a common unit, on one scale."""
     count = min(len(estimates.names), DRAWN)
     names = shortened(estimates.names[:count])
     drawn = [np.nan_to_num(part[:count]) for part in (estimates.estimate, *estimates.ends)]
@@ -69,8 +70,10 @@ def estimate_pictures(estimates: Estimates) -> list[DotPlot]:
         pad = 0.04 * (top - bottom) or 1.0
         x, grid = _place(bottom - pad, top + pad), ticks(bottom - pad, top + pad)
         lines = [("grid" if tick else "zero", x(tick)) for tick in grid] + [("limit", x(limit)) for limit in limits]
-        each = enumerate(zip(value.tolist(), low.tolist(), high.tolist(), strict=True))
-        rows = [_estimate(estimates, j, names[j], x, lines, ends, float(estimates.scale[j])) for j, ends in each]
+        rows = [
+            _estimate(estimates, j, names[j], x, lines, ends, float(estimates.scale[j]))
+            for j, ends in enumerate(zip(value.tolist(), low.tolist(), high.tolist(), strict=True))
+        ]
         pictures.append(DotPlot(rows, True, [(x(tick), number(tick) if tick else "0") for tick in grid]))
     return pictures
 
@@ -94,7 +97,7 @@ def _estimate(
 
 
 def error_words(estimates: Estimates, j: int) -> str:
-    """A parameter's value and what its standard error is made of."""
+    """A parameter's value, its standard error, and the sources of its error variance."""
     error = float(estimates.total[j])
     if not error > 0:
         return f"{estimates.names[j]}: {number(float(estimates.estimate[j]), 4)}"
@@ -104,8 +107,9 @@ def error_words(estimates: Estimates, j: int) -> str:
 
 
 class ScatterPlot(NamedTuple):
-    """Dots with vertical bars beside the diagonal, in a square of side 100: (x, y, low, high, words) of each dot, the
-    positions and labels of ticks, the same on both axes, and the names of the axes.
+    """Dots with vertical bars in a square of side 100, drawn with its diagonal.
+
+    ``points`` are (x, y, low, high, words), ``ticks`` positions and labels for both axes, ``axes`` their names.
     """
 
     points: list[tuple[float, float, float, float, str]]
@@ -133,7 +137,7 @@ def calibration_picture(means: Calibration) -> ScatterPlot:
 
 
 def components(profile: Profile) -> dict[str, object]:
-    """What a component is called ("component" or "class"), the picture of each, and the rows of a table of all."""
+    """The word for a component ("component" or "class"), the picture of each, and the rows of a table of all."""
     count = range(len(profile.labels))
     return {
         "unit": profile.labels[0].rpartition(" ")[0] or "component",
@@ -143,7 +147,7 @@ def components(profile: Profile) -> dict[str, object]:
 
 
 def component_rows(profile: Profile, k: int) -> list[PlotRow]:
-    """What is typical of a component in each column, over the column's public bounds."""
+    """The rows of the dot plot of a component: its centre and spread in each column, between the public bounds."""
     order, rows = most_different_columns(profile), []
     for j, name in zip(order, shortened([profile.columns[j] for j in order]), strict=True):
         x = _place(float(profile.low[j]), float(profile.high[j]))
@@ -162,7 +166,7 @@ def component_rows(profile: Profile, k: int) -> list[PlotRow]:
 
 
 def cell(profile: Profile, k: int, j: int) -> str:
-    """Centre and spread of a component in a column."""
+    """The centre and spread of a component in a column."""
     value = float(profile.centre[k, j])
     if profile.bars:
         return percent(value)
@@ -173,14 +177,14 @@ def cell(profile: Profile, k: int, j: int) -> str:
 
 
 def most_different_columns(profile: Profile) -> list[int]:
-    """The columns that are drawn, in their order: those in which the components differ most, where there are many."""
+    """The columns that are drawn, in order: if there are many, those in which the components differ most."""
     width = np.where(profile.high > profile.low, profile.high - profile.low, 1.0)
     difference = (profile.centre.max(axis=0) - profile.centre.min(axis=0)) / width
     return sorted(np.argsort(-difference, kind="stable")[:COLUMNS].tolist())
 
 
 class Part(NamedTuple):
-    """A part of the bar of the price."""
+    """One query's part of the bar of the price."""
 
     kind: str
     start: str
@@ -191,7 +195,7 @@ class Part(NamedTuple):
 
 
 def price_bar(queries: Sequence[Query]) -> list[Part]:
-    """One bar for the whole price, a numbered part for each query."""
+    """The bar of the whole price, with a numbered part for each query."""
     parts, left = [], 0.0
     for query in queries:
         width = 100 * query.share
@@ -205,7 +209,7 @@ def price_bar(queries: Sequence[Query]) -> list[Part]:
 
 
 def shortened(names: Sequence[str]) -> list[str]:
-    """The names as far as there is room. A beginning that all share is left out.
+    """The names at a length that can be drawn, without a beginning that all of them share.
 
     >>> shortened(["a long common beginning, site 17, second visit to it", "a long common beginning, site 8"])
     ['…17, second visit to it', '…8']
@@ -231,5 +235,5 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _place(low: float, high: float) -> Callable[[float], str]:
-    """From a value to its position along the axis, clamped to the ends."""
+    """The function from a value to its position along the axis, clamped to the ends."""
     return lambda value: f"{100 * min(max((value - low) / (high - low), 0.0), 1.0):.3f}%"

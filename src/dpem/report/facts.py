@@ -1,4 +1,4 @@
-"""What a report states of any fit, computed from what was released and from public numbers alone."""
+"""The facts that a report states about any fit, computed from released and public numbers alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Query(NamedTuple):
-    """A release, its place in the order of queries, and its part of the price of the fit."""
+    """A release, its number in the order of queries, and its share of the fit's price."""
 
     place: int
     release: Release
@@ -29,9 +29,9 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class About:
-    """When, why and for which dataset a model was fitted, as far as known: none of it comes from rows.
+    """When, why and for which dataset a model was fitted, as far as known; none of it comes from rows.
 
-    ``state`` is that of the dataset in its ledger, after the fit.
+    ``state`` is the state of the dataset in its ledger after the fit.
     """
 
     dataset: str | None = None
@@ -42,13 +42,13 @@ class About:
 
     @property
     def left(self) -> str | None:
-        """What is left of the dataset's total, at the total's δ."""
+        """The part of the dataset's total ε that is left, at the total's δ."""
         s = self.state
         return None if s is None else f"ε = {s.left_rounded} of {s.total.epsilon:g} at δ = {number(s.total.delta)}"
 
 
 def rounded_up(epsilon: float) -> float:
-    """ε with four digits after the point, never less than it is.
+    """ε rounded up to four decimals.
 
     >>> rounded_up(1.00001), rounded_up(2.0)
     (1.0001, 2.0)
@@ -57,8 +57,10 @@ def rounded_up(epsilon: float) -> float:
 
 
 def queries(model: PrivateFit) -> list[Query]:
-    """Every query, with its part of the ρ that was charged. Batches are disjoint, and all together cost one person no
-    more than the most expensive one (:func:`dpem.privacy.total_price`), so each is compared with the whole price.
+    """Every query with its share of the ρ that was charged.
+
+    All disjoint batches together cost a person no more than the most expensive one
+    (:func:`dpem.privacy.total_price`), so the shares of several batches may add up to more than 1.
     """
     rho = model.guarantee_.price.rho
     paid = 0 < rho < math.inf
@@ -66,7 +68,7 @@ def queries(model: PrivateFit) -> list[Query]:
 
 
 def charged_queries(priced: list[Query]) -> list[Query]:
-    """What one person pays at most: every query of the whole table, and those of the most expensive batch."""
+    """The queries whose prices add up to the fit's: those of the whole table and of the most expensive batch."""
     batches = {q.release.batch for q in priced if q.release.batch is not None}
     cost = {b: math.fsum(q.share for q in priced if q.release.batch == b) for b in batches}
     worst = max(cost, key=lambda b: (round(cost[b], 9), -b)) if cost else None
@@ -74,8 +76,7 @@ def charged_queries(priced: list[Query]) -> list[Query]:
 
 
 def best_guess(epsilon: float, delta: float) -> float:
-    """The largest probability that a guess which of two neighbouring tables was used is right, both equally likely
-    before.
+    """The largest probability of guessing right which of two equally likely neighbouring tables was used.
 
     *Lemma.* At most (e^ε + δ)/(1 + e^ε). *Proof.* Let a test say D′ with probability p under D and q under D′. Then q ≤
     e^ε·p + δ and 1 − p ≤ e^ε·(1 − q) + δ. Adding them, (1 + e^ε)(q − p) ≤ e^ε − 1 + 2δ, and the guess is right with
@@ -88,7 +89,7 @@ def best_guess(epsilon: float, delta: float) -> float:
 
 
 def guess_rate(epsilon: float, delta: float) -> str:
-    """How often that guess is right, in words; close to always, how often it is wrong.
+    """The rate at which that guess is right, in words; if that is nearly always, the rate at which it is wrong.
 
     >>> guess_rate(1.0, 1e-5), guess_rate(12.0, 1e-5)
     ('at most 73.2 of 100 cases', 'all but about 1 in 160,000 cases, so the guarantee is nearly empty')
@@ -101,17 +102,17 @@ def guess_rate(epsilon: float, delta: float) -> str:
 
 
 def outcome(model: PrivateFit) -> list[tuple[str, str, str]]:
-    """The plan beside the outcome."""
+    """The rows of a table that compares the plan with the outcome."""
     plan, check, price = model.plan_, model.fit_check_, model.guarantee_.price.rho
     if (p := plan.prediction) is None:
         rows = [("predicted accuracy", "none", "")]
     else:
         interval = f"{number(p.median)}, and between {number(p.low)} and {number(p.high)} in nine fits of ten"
-        rows = [(p.quantity, interval, "not measured: to measure it would cost budget")]
+        rows = [(p.quantity, interval, "not measured, since that would cost budget")]
         if p.failure >= 0.005:
             rows.append(("fits that find no structure", f"about {100 * p.failure:.0f} of 100", ""))
     if check is not None:
-        rows.append(("fit check", "to be better than the simpler model", check.verdict))
+        rows.append(("fit check", "better than the simpler model", check.verdict))
     if math.isfinite(price):
         rows.append(("price ρ", number(plan.price.rho), number(price)))
     steps = len(plan.steps)

@@ -1,4 +1,4 @@
-"""One page over a ledger: each dataset's budget, how its fits add up, who spent it, and every fit with its links.
+"""The page of a ledger: the budget of each dataset, how its fits add up, who spent it, and links to every fit.
 
 *Lemma.* The page costs nothing. *Proof.* It is a function of the ledger, which holds public facts about fits, and of
 fitted models, which were released. No row is read. ∎
@@ -18,9 +18,9 @@ from dpem.privacy.accounting import largest_price
 from dpem.privacy.budget import unit
 from dpem.privacy.ledger_entries import DatasetState
 
-#: Colours that colour-blind readers can distinguish; further users share grey.
+#: The colours of users, which colour-blind readers can distinguish; further users share grey.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-#: Why a fit was refused, in a heading.
+#: The reason of a refusal, for a heading.
 REASONS = {
     "budget": "over the budget",
     "delta": "δ above the total’s",
@@ -39,7 +39,7 @@ class PublishedModel:
 
 
 def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[str, PublishedModel]) -> str:
-    """One page of HTML, offline, over all fits of the datasets.
+    """One HTML page about all fits of the datasets, which works offline.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[st
         The ledger's URL, without a password.
     datasets : sequence of DatasetState
         The datasets.
-    models : mapping of str to Published
+    models : mapping of str to PublishedModel
         The published models, by their fingerprints.
     """
     return _html.page(
@@ -66,7 +66,7 @@ def ledger_page(where: str, datasets: Sequence[DatasetState], models: Mapping[st
 
 
 def _spending(state: DatasetState) -> dict[str, object]:
-    """The price that the total is worth, the part of it that each user spent, largest first, and a row for each fit."""
+    """The price of the dataset's total, the part that each user spent, largest first, and a table row for each fit."""
     spent: dict[str, float] = {}
     for fit in state.fits:
         spent[fit.who or "unknown"] = spent.get(fit.who or "unknown", 0.0) + fit.rho

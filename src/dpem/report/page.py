@@ -1,9 +1,7 @@
-"""A report is one string: no file is loaded, and only the script in it runs, which sorts and copies tables.
+"""The numbers of a report; its words are in the template. The page loads no file.
 
-*Lemma.* A report is covered by the guarantee of the fit. *Proof.* It is a function of the fitted attributes, which are
+*Lemma.* The guarantee of the fit covers the report. *Proof.* It is a function of the fitted attributes, which are
 released or public (docs/privacy.md), and of nothing else: :func:`render` takes no rows. Post-processing is free. ∎
-
-The words of a page are in its template; here are the numbers.
 """
 
 from __future__ import annotations
@@ -33,16 +31,16 @@ FOLDED = 12
 
 
 def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: About | None = None) -> str:
-    """The report of a fitted estimator as a page of HTML.
+    """The report of a fitted estimator as an HTML page.
 
     Parameters
     ----------
     model : estimator
-        Any fitted estimator of this package that is a model of rows.
+        Any fitted model of this package.
     scaler : DPStandardScaler, optional
         The scaler to whose output the model was fitted; the page then states the joint guarantee.
     about : About, optional
-        Dataset, date, purpose and ledger, for the first screen.
+        The dataset, date, purpose and ledger, shown at the top.
 
     Examples
     --------
@@ -56,12 +54,12 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
     (False, False)
     """
     if not hasattr(model, "_fit_summary"):
-        raise ValueError(f"a report needs a fitted model; got {type(model).__name__}.")
+        raise ValueError(f"model must be a fitted model of dpem, got {type(model).__name__}.")
     check_is_fitted(model)
     if scaler is not None and getattr(model, "scaler_", None) not in (None, fingerprint(scaler)):
         raise ArgumentError("scaler", "must be the one that the model was fitted with; its file names another.")
     summary, about, digest = model._fit_summary(), about or About(), None
-    with suppress(ValueError):  # a model of the user's own making that cannot be written to a file
+    with suppress(ValueError):  # a model that cannot be written to a file has no fingerprint
         digest = fingerprint(model)
     metas = (("model", digest), ("dataset", about.dataset), ("head", about.state and about.state.head))
     guarantee = model.guarantee_
@@ -83,10 +81,10 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         plan=model.plan_,
         check=model.fit_check_,
         diagnostics=[
-            one  # warnings first; the fit check has a place of its own
+            diagnostic  # the fit check is shown apart
             for severity in ("warning", "note")
-            for one in model.diagnostics_
-            if one.severity == severity and one.code != "fit-check"
+            for diagnostic in model.diagnostics_
+            if diagnostic.severity == severity and diagnostic.code != "fit-check"
         ],
         summary=summary,
         components=summary.profile and charts.components(summary.profile),
@@ -109,12 +107,12 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
 def write_report(
     model: PrivateFit, path: str | os.PathLike[str], scaler: DPStandardScaler | None = None, about: About | None = None
 ) -> None:
-    """Write the report of a fitted estimator to ``path``, whole or not at all; see :func:`render`."""
+    """Write the report of a fitted estimator to ``path``, as a whole or not at all; see :func:`render`."""
     write_text(path, render(model, scaler, about))
 
 
 class Table(NamedTuple):
-    """An additional table of the model, and its picture if it has one."""
+    """A further table of the model, with its calibration plot if it has one."""
 
     rows: list[list[str]]
     calibration: charts.ScatterPlot | None
@@ -129,17 +127,17 @@ def _extra(summary: FitSummary) -> Table | None:
 
 
 def _estimates(estimates: Estimates, summary: FitSummary) -> dict[str, object]:
-    """The pictures and the table of the parameters, in units and standardised."""
-    separate = estimates.scale is None and summary.profile is not None  # one picture cannot show shares and spreads
-    many = len(estimates.names)
-    shares = [parts for j in range(many) if (parts := dict(estimates.parts(j)))]
+    """The pictures and the table of the parameters, in the table's units and standardised."""
+    separate = estimates.scale is None and summary.profile is not None  # the pictures of components suffice
+    count = len(estimates.names)
+    shares = [parts for j in range(count) if (parts := dict(estimates.parts(j)))]
     medians = {kind: float(np.median([parts[kind] for parts in shares])) for kind in (shares[0] if shares else ())}
     return {
         "facts": estimates,
         "pictures": [] if separate else charts.estimate_pictures(estimates),
         "medians": medians,
-        "rows": [_row(estimates, j, bool(shares)) for j in range(many)],
-        "fold": many > (charts.DRAWN if separate else FOLDED),
+        "rows": [_row(estimates, j, bool(shares)) for j in range(count)],
+        "fold": count > (charts.DRAWN if separate else FOLDED),
     }
 
 
@@ -208,7 +206,7 @@ def _prices(model: PrivateFit) -> dict[str, object]:
 
 
 def _span(places: list[int]) -> str:
-    """The numbers, abbreviated.
+    """The numbers as a short text.
 
     >>> _span([3]), _span([1, 2, 3]), _span([1, 4])
     ('3', '1–3', '1, 4')

@@ -1,15 +1,15 @@
 "use strict";
-// What a page does beyond being read: sort, filter and copy tables, switch units, show values. Nothing leaves the page.
+// Sorts, filters and copies tables, switches units and shows values under the pointer. It sends no request.
 (() => {
   const make = (tag, values = {}, ...inside) => {
-    const made = Object.assign(document.createElement(tag), values);
-    made.append(...inside);
-    return made;
+    const element = Object.assign(document.createElement(tag), values);
+    element.append(...inside);
+    return element;
   };
 
   // --- switch units --------------------------------------------------------------------------------------------------
-  const own = document.querySelector("[data-units-words]");
-  const ownWords = own && own.textContent;
+  const unitWords = document.querySelector("[data-units-words]");
+  const tableUnits = unitWords && unitWords.textContent;
   document.querySelectorAll(".switch").forEach((set) => {
     const show = (units) => document.querySelectorAll("figure[data-units]").forEach((figure) => { figure.hidden = figure.dataset.units !== units; });
     set.hidden = false;
@@ -18,10 +18,10 @@
       const standardised = event.target.value === "standardised";
       show(event.target.value);
       document.querySelectorAll("[data-other]").forEach((cell) => {
-        cell.dataset.own ??= cell.textContent;
-        cell.textContent = standardised ? cell.dataset.other : cell.dataset.own;
+        cell.dataset.original ??= cell.textContent;
+        cell.textContent = standardised ? cell.dataset.other : cell.dataset.original;
       });
-      own.textContent = standardised ? event.target.parentElement.textContent.trim() : ownWords;
+      unitWords.textContent = standardised ? event.target.parentElement.textContent.trim() : tableUnits;
     });
   });
 
