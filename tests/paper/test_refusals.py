@@ -236,7 +236,7 @@ class TestPaperNoise:
     @together("epsilon", [20.0, 1e3])
     def test_large_epsilon(self, estimator, sparsity, epsilon, X, y):
         message = refused(estimator, X, y, sparsity=sparsity, epsilon=epsilon)
-        assert f"printed noise does not satisfy {epsilon:g} at delta=1e-05" in message
+        assert f"noise is not private at epsilon={epsilon:g}, delta=1e-05" in message
         assert "method='improved'" in message
 
     @together("sparsity", [None, 2])

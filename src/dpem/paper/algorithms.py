@@ -1,15 +1,15 @@
-"""The paper's numbered algorithms in plain NumPy, to read beside it and to simulate. Private fits use the estimators.
+"""The paper's numbered algorithms in plain NumPy, for reading beside the paper and for simulations; not private.
 
 Zhe Zhang and Linjun Zhang, *High-Dimensional Differentially-Private EM Algorithm: Methods and Near-Optimal Statistical
-Guarantees*. Names and numbers are the paper's: rows y_i (or x_i, y_i), coefficients β, noise level σ of the model,
-truncation level T, number of iterations N₀ = ``n_iter``, step η = ``step``, sparsity ŝ = ``s``, sensitivity λ.
+Guarantees*. Symbols and numbers are the paper's: rows y_i (or x_i, y_i), coefficients β, the model's noise level σ,
+truncation level T, number of iterations N₀ = ``n_iter``, step size η = ``step``, sparsity ŝ = ``s``, sensitivity λ.
 
-``as_printed=True`` runs the formulas of the paper. ``as_printed=False`` corrects its errata (docs/errata.md): E1, the
-posterior weight of both mixtures; E2, the gradient of the mixture of regressions; E3, the posterior covariance of
-missing covariates; E4, their sensitivity. Each place is marked.
+``as_printed=True`` uses the formulas of the paper. ``as_printed=False`` corrects its errata (docs/errata.md), marked
+where they apply: E1, the posterior weight of both mixtures; E2, the gradient of the mixture of regressions; E3, the
+posterior covariance of missing covariates; E4, their sensitivity.
 
-NumPy's floating-point noise is not private, and nothing is charged to a budget: :class:`dpem.paper.DPSymmetricMixture`
-and its siblings run the same algorithms through a curator with ``method="published"``.
+NumPy's floating-point noise is not private, and no budget is charged. For private fits use the estimators of
+:mod:`dpem.paper`: with ``method="published"`` they run the same algorithms through a curator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Seed = int | np.random.Generator | None
 def noisy_hard_thresholding(
     v: Array, s: int, sensitivity: float, epsilon: float, delta: float, random_state: Seed = None
 ) -> Array:
-    """Algorithm 1, NoisyHT: choose s coordinates one at a time by noisy size, release them with noise.
+    """Algorithm 1, NoisyHT: select s coordinates one at a time by noisy absolute value, and release them with noise.
 
     ``sensitivity`` is λ, the largest change of an entry of v between neighbouring data sets.
 
@@ -40,18 +40,18 @@ def noisy_hard_thresholding(
         raise ValueError(f"s must be between 1 and {len(v)}, the length of v, got {s!r}.")
     rng = np.random.default_rng(random_state)
     scale = sensitivity * 2 * math.sqrt(3 * s * math.log(1 / delta)) / epsilon
-    chosen: list[int] = []
+    S: list[int] = []
     for _ in range(s):
         noisy = np.abs(v) + rng.laplace(scale=scale, size=len(v))
-        noisy[chosen] = -math.inf
-        chosen.append(int(np.argmax(noisy)))
+        noisy[S] = -math.inf
+        S.append(int(np.argmax(noisy)))
     released = np.zeros(len(v))
-    released[chosen] = v[chosen] + rng.laplace(scale=scale, size=s)  # noise off S is drawn and dropped in the paper
+    released[S] = v[S] + rng.laplace(scale=scale, size=s)  # the paper draws d numbers and drops those outside S
     return released
 
 
 def _clip(v: Array, T: float) -> Array:
-    """Π_T, coordinate by coordinate."""
+    """Π_T: each coordinate clipped to [−T, T]."""
     return np.clip(v, -T, T)
 
 
@@ -71,24 +71,26 @@ def regressions_gradient(beta: Array, X: Array, y: Array, T: float, sigma: float
 
 
 def missing_gradient(beta: Array, X: Array, y: Array, T: float, sigma: float, as_printed: bool = True) -> Array:
-    """f_T(∇Q) with missing covariates (NaN), Section 4.3: truncated y·m − K·β, m and K a row's conditional moments."""
+    """f_T(∇Q) with missing covariates (NaN), Section 4.3: mean of y_i·m_i − K_i·β, truncated, where m_i and K_i are the
+    conditional means of x_i and of x_i·x_iᵀ given the row.
+    """
     missing = np.isnan(X)
-    observed, hidden = np.where(missing, 0.0, X), missing * beta  # z⊙x and (1 − z)⊙β
-    v = sigma**2 + (hidden**2).sum(axis=1)
-    m = observed + ((y - observed @ beta) / v)[:, None] * hidden
-    terms = _clip(y, T)[:, None] * _clip(m, T) - hidden - _clip(m, T) * _clip(m @ beta, T)[:, None]
+    x_observed, beta_missing = np.where(missing, 0.0, X), missing * beta  # z⊙x and (1 − z)⊙β
+    v = sigma**2 + (beta_missing**2).sum(axis=1)
+    m = x_observed + ((y - x_observed @ beta) / v)[:, None] * beta_missing
+    terms = _clip(y, T)[:, None] * _clip(m, T) - beta_missing - _clip(m, T) * _clip(m @ beta, T)[:, None]
     if as_printed:
         terms += _clip(missing * m, T) * _clip((missing * m) @ beta, T)[:, None]
     else:
-        terms += hidden * ((v - sigma**2) / v)[:, None]  # E3
+        terms += beta_missing * ((v - sigma**2) / v)[:, None]  # E3
     return np.asarray(terms.mean(axis=0))
 
 
 class Model(NamedTuple):
-    """A truncated gradient, and the largest change of an entry of its sum that one record causes, at this T and β."""
+    """A truncated gradient, and its ℓ∞ sensitivity: the largest change of an entry of its sum if one record changes."""
 
     gradient: Callable[..., Array]
-    sensitivity: Callable[[float, Array, bool], float]
+    sensitivity: Callable[[float, Array, bool], float]  # of T, β and ``as_printed``
 
 
 def _missing_sensitivity(T: float, beta: Array, as_printed: bool) -> float:
@@ -109,7 +111,7 @@ def _model(name: str) -> Model:
 
 
 def _batches(X: Array, y: Array | None, n_iter: int) -> list[tuple[Array, Array | None]]:
-    """N₀ disjoint batches of about n/N₀ records: batch t has every N₀-th record, from record t on."""
+    """N₀ disjoint batches of about n/N₀ records: batch t has the records t, t + N₀, t + 2N₀, …"""
     if not 1 <= n_iter <= len(X):
         raise ValueError(f"n_iter must be between 1 and {len(X)}, the number of rows, got {n_iter!r}.")
     return [(X[t::n_iter], None if y is None else y[t::n_iter]) for t in range(n_iter)]
@@ -131,12 +133,13 @@ def high_dimensional_em(
     >>> path.shape, bool(np.linalg.norm(path[-1] - truth) < 0.3)
     ((6, 4), True)
     """
-    rng, path, of_model = np.random.default_rng(random_state), [np.asarray(start, dtype=float)], _model(model)
+    gradient, gradient_sensitivity = _model(model)
+    rng, path = np.random.default_rng(random_state), [np.asarray(start, dtype=float)]
     for batch in _batches(X, y, n_iter):
         beta = path[-1]
-        half = beta + step * of_model.gradient(beta, *batch, T, sigma, as_printed)
-        sensitivity = step * of_model.sensitivity(T, beta, as_printed) / len(batch[0])
-        path.append(noisy_hard_thresholding(half, s, sensitivity, epsilon, delta, rng))
+        beta_half = beta + step * gradient(beta, *batch, T, sigma, as_printed)
+        sensitivity = step * gradient_sensitivity(T, beta, as_printed) / len(batch[0])
+        path.append(noisy_hard_thresholding(beta_half, s, sensitivity, epsilon, delta, rng))
     return np.array(path)
 
 
@@ -147,12 +150,13 @@ def low_dimensional_em(
     """Algorithm 4: a truncated gradient step on a fresh batch, plus Gaussian noise of variance
     2η²d·λ²·log(1.25/δ)/ε² in each coordinate. Returns β⁰, …, β^{N₀} as rows.
     """
-    rng, path, of_model = np.random.default_rng(random_state), [np.asarray(start, dtype=float)], _model(model)
+    gradient, gradient_sensitivity = _model(model)
+    rng, path = np.random.default_rng(random_state), [np.asarray(start, dtype=float)]
     for batch in _batches(X, y, n_iter):
         beta = path[-1]
-        sensitivity = step * math.sqrt(len(beta)) * of_model.sensitivity(T, beta, as_printed) / len(batch[0])
+        sensitivity = step * math.sqrt(len(beta)) * gradient_sensitivity(T, beta, as_printed) / len(batch[0])
         noise = sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon * rng.standard_normal(len(beta))
-        path.append(beta + step * of_model.gradient(beta, *batch, T, sigma, as_printed) + noise)
+        path.append(beta + step * gradient(beta, *batch, T, sigma, as_printed) + noise)
     return np.array(path)
 
 

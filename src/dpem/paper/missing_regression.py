@@ -1,5 +1,6 @@
-"""Linear regression with covariates missing at random, y = ⟨x, β⟩ + e, x ~ N(0, I), e ~ N(0, σ²); NaN marks a missing
-entry.
+"""Linear regression with covariates missing at random, y = ⟨x, β⟩ + e, x ~ N(0, I), e ~ N(0, σ²).
+
+z_j is 1 where x_j is observed and 0 where it is missing (NaN), r = y − ⟨β, z⊙x⟩ and v = σ² + ‖(1−z)⊙β‖².
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dpem.paper.queries import Clip, CoordinateQuery, IntArray, SupportQuery
 from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import pieces, response
 
-#: Rows whose truncated scores are computed at once.
+#: Rows whose truncated scores are computed in one array operation.
 _PIECE = 4096
 
 
 @dataclass(frozen=True)
 class MissingRegression:
-    """The model's mathematics at noise level ``sigma``.
+    """The regression with missing covariates at noise level ``sigma``.
 
     >>> MissingRegression(sigma=0.5).gradient(np.zeros(3), Clip(2.0, residual=1.5)).bound.linf
     6.0
@@ -33,7 +34,9 @@ class MissingRegression:
     has_missing: ClassVar[bool] = True
 
     def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
-        """σ² times the observed-data score: a = σ²r/v if observed, c = (σ²/v)(r²/v − 1) if missing (erratum E3)."""
+        """a = σ²r/v and c = (σ²/v)(r²/v − 1): σ² times the observed-data score is a·x_j where x_j is observed and c·β_j
+        where it is missing (erratum E3 corrected).
+        """
         variance = self.sigma**2
         r, v = y - fitted, variance + hidden
         return variance * r / v, variance / v * (r * r / v - 1.0)
@@ -41,15 +44,15 @@ class MissingRegression:
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
         """Σ a_i·Π_T(z_i⊙x_i) + c_i·(1−z_i)⊙β with a_i clipped to ±C and c_i to [−1, C₂].
 
-        *Lemma.* ℓ∞ sensitivity max(2CT, CT + max(1, C₂)‖β‖∞, (1 + C₂)‖β‖∞). *Proof.* An observed entry lies in [−CT,
-        CT], a missing one between −β_j and C₂β_j. The widest distance is between two observed, one of each, or two
-        missing entries. ∎ (c_i ≥ −1 always: σ²/v ≤ 1 and r²/v ≥ 0, so the lower clip never bites and is only a
-        guard.)
+        *Lemma.* ℓ∞ sensitivity max(2CT, CT + max(1, C₂)‖β‖∞, (1 + C₂)‖β‖∞). *Proof.* The contribution of an observed
+        entry lies in [−CT, CT], that of a missing one between −β_j and C₂β_j. The three terms are the largest distances
+        between two observed entries, an observed and a missing one, and two missing ones. ∎ (c_i ≥ −1 before it is
+        clipped, since 0 ≤ σ²/v ≤ 1 and r²/v ≥ 0.)
         """
         T, residual, bracket = clip
-        size, top = residual * T, float(np.max(np.abs(beta), initial=0.0))
-        linf = max(2 * size, size + max(1.0, bracket) * top, (1 + bracket) * top)
-        size_linf = max(size, max(1.0, bracket) * top)
+        size, largest = residual * T, float(np.max(np.abs(beta), initial=0.0))
+        linf = max(2 * size, size + max(1.0, bracket) * largest, (1 + bracket) * largest)
+        size_linf = max(size, max(1.0, bracket) * largest)
         root_d = math.sqrt(beta.shape[0])
         bound = Bound(linf=linf, l2=root_d * linf, size_linf=size_linf, size_l2=root_d * size_linf)
         label = f"EM gradient, residual clipped at {residual:.4g}, entries at {T:.4g}"
@@ -59,7 +62,7 @@ class MissingRegression:
         return np.zeros_like(beta)
 
     def on_support(self, beta: FloatArray, support: IntArray, radius: float) -> SupportQuery:
-        """The score on a support, of observed and missing entries together, clipped in ℓ2."""
+        """The score on a support, clipped in ℓ2."""
         label = f"EM gradient on {len(support)} coordinates, norm clipped at {radius:.4g}"
         return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius, has_missing=True)
 
@@ -89,20 +92,20 @@ class MissingRegression:
 
 @dataclass(frozen=True)
 class TruncatedScore:
-    """The paper's truncated gradient for missing covariates, entry by entry as it is written there.
+    """The paper's truncated gradient for missing covariates, as printed.
 
-    With m the conditional mean of the full row, coordinate j of a record's contribution is
+    With m = z⊙x + (r/v)(1−z)⊙β, the conditional mean of x, coordinate j of a record's contribution is
 
         Π(y)·Π(m_j) − (1−z_j)β_j − Π(m_j)·Π(mᵀβ) + Π((1−z_j)m_j)·Π(((1−z)⊙m)ᵀβ).
 
     *Lemma.* Coordinate j of the sum moves by at most 4T² where β_j = 0; elsewhere by max(4T², 5T² − |β_j|, 2T² +
-    |β_j|). *Proof.* Observed: Π(x_j)(Π(y) − Π(mᵀβ)) lies in [−2T², 2T²]. Missing: m_j = (r/v)β_j, and mᵀβ = y − rσ²/v
-    lies on the other side of y from r, so Π(y) − Π(mᵀβ) has the sign of r, as has ((1−z)⊙m)ᵀβ; hence for β_j > 0 the
-    products lie in [0, 3T²] and −β_j is added; β_j < 0 mirrors this. Take the widest pair. ∎ So the printed 6T²
-    under-states the change when |β_j| > 4T² (erratum E4), and over-states it otherwise.
+    |β_j|). *Proof.* If x_j is observed, Π(x_j)(Π(y) − Π(mᵀβ)) lies in [−2T², 2T²]. If it is missing, m_j = (r/v)β_j; y
+    − mᵀβ = rσ²/v has the sign of r, so Π(y) − Π(mᵀβ) has it too, as has ((1−z)⊙m)ᵀβ. Hence for β_j > 0 the products lie
+    in [0, 3T²], to which −β_j is added; for β_j < 0 the signs are reversed. The lemma states the largest distances. ∎
+    The printed 6T² is too small if |β_j| > 4T² (erratum E4), and larger than necessary otherwise.
 
-    The signs hold in exact arithmetic only: huge entries that cancel can leave mᵀβ on either side of y. So every
-    coordinate is clamped to its interval after it was computed, and the clamp alone makes the lemma true.
+    The signs hold in exact arithmetic only: with rounding, huge entries that cancel can leave mᵀβ on either side of y.
+    So every coordinate is clamped to its interval after it is computed, and the lemma rests on the clamp alone.
     """
 
     beta: FloatArray
@@ -137,14 +140,13 @@ class TruncatedScore:
         beta, T = self.beta, self.T
         clip = functools.partial(np.clip, a_min=-T, a_max=T)
         missing = np.isnan(X)
-        observed = np.where(missing, 0.0, X)
-        hidden_beta = missing * beta
-        v = self.sigma**2 + (hidden_beta**2).sum(axis=1)
-        r = y - observed @ beta
-        m = observed + (r / v)[:, None] * hidden_beta
-        out = clip(m) * (clip(y) - clip(m @ beta))[:, None] - hidden_beta
-        hidden_m = missing * m
-        out += clip(hidden_m) * clip(hidden_m @ beta)[:, None]
+        x_observed, beta_missing = np.where(missing, 0.0, X), missing * beta
+        v = self.sigma**2 + (beta_missing**2).sum(axis=1)
+        r = y - x_observed @ beta
+        m = x_observed + (r / v)[:, None] * beta_missing
+        out = clip(m) * (clip(y) - clip(m @ beta))[:, None] - beta_missing
+        m_missing = missing * m
+        out += clip(m_missing) * clip(m_missing @ beta)[:, None]
         out[~np.isfinite(out).all(axis=1)] = 0.0
         low, high = self._missing_interval()
         return np.clip(out, np.where(missing, low, -2 * T * T), np.where(missing, high, 2 * T * T))
@@ -152,5 +154,5 @@ class TruncatedScore:
     def _missing_interval(self) -> tuple[FloatArray, FloatArray]:
         """The interval of a missing coordinate's contribution, by the lemma."""
         b = np.abs(self.beta)
-        top = np.where(b > 0, 3 * self.T**2 - b, 0.0)
-        return np.where(self.beta >= 0, -b, -top), np.where(self.beta >= 0, top, b)
+        largest = np.where(b > 0, 3 * self.T**2 - b, 0.0)
+        return np.where(self.beta >= 0, -b, -largest), np.where(self.beta >= 0, largest, b)

@@ -1,4 +1,4 @@
-"""The paper's latent models at noise level σ: weight of a record, clipped contribution, likelihood, sampling.
+"""The paper's models at noise level σ: a record's weight, the clipped gradients, the likelihood, sampling.
 
 Each has one unknown vector β. The two mixtures are here, the third model is in :mod:`dpem.paper.missing_regression`.
 """
@@ -23,10 +23,8 @@ Rows = NDArray[np.floating]
 
 @runtime_checkable
 class LatentModel(Protocol):
-    """What the paper's algorithms need of a model.
-
-    A gradient is *mean of clipped contributions + shift(β)*: the query states the contributions, ``shift`` the part
-    that no record influences and that is therefore public (−β for the Gaussian mixture, 0 elsewhere).
+    """What the paper's algorithms need of a model: its gradient is the mean of a query's clipped contributions, plus a
+    shift that depends on no record.
     """
 
     @property
@@ -39,7 +37,7 @@ class LatentModel(Protocol):
         """The ℓ∞ sensitivity of the sum, as the paper prints it."""
 
     def shift(self, beta: FloatArray) -> FloatArray:
-        """The public part of the gradient."""
+        """The public part of the gradient: −β for the Gaussian mixture, 0 elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +54,22 @@ class SymmetricMixture:
     has_missing: ClassVar[bool] = False
 
     def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
-        """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1 with the factor 2 it lost (erratum E1)."""
+        """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1, with erratum E1 corrected."""
         return xp.tanh(fitted / self.sigma**2), None
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
-        """Σ tanh(⟨β, y_i⟩/σ²)·Π_T(y_i), to which the gradient adds −β once.
+        """Σ tanh(⟨β, y_i⟩/σ²)·Π_T(y_i).
 
         *Lemma.* ℓ∞ sensitivity 2T, ℓ2 sensitivity 2√d·T. *Proof.* |tanh| ≤ 1 and |Π_T(y_ij)| ≤ T, so a contribution
-        lies in the cube [−T, T]^d, whose width is 2T and whose diameter is 2√d·T. Both are approached
-        by two records far out along β whose clipped entries are opposite corners of the cube. ∎
+        lies in the cube [−T, T]^d, whose width is 2T and whose diameter is 2√d·T. Two records far out in the directions
+        ±β whose clipped entries are opposite corners of the cube come arbitrarily close to both. ∎
         """
         d, T = beta.shape[0], clip.entry
         label, bound = f"EM gradient, entries clipped at {T:.4g}", Bound.symmetric(linf=T, l2=math.sqrt(d) * T)
         return CoordinateQuery(label, bound, self.weight, beta, entry=T, residual=1.0)
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:
-        """The paper's f_T for this model (Algorithm 3): the same query."""
+        """The paper's f_T (Algorithm 3), which is the same query."""
         return self.gradient(beta, Clip(entry=T))
 
     def printed_sensitivity(self, T: float) -> float:
@@ -86,13 +84,13 @@ class SymmetricMixture:
         return SupportQuery(label, self.weight, beta, support, beta[support], radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
-        """Rows with |y_j| beyond the point where a coefficient signal/√s becomes as likely as a coefficient 0."""
+        """The number of rows whose |y_j| is more likely if β_j = signal/√s than if β_j = 0."""
         theta = signal / math.sqrt(s) / self.sigma
         crossing = self.sigma * math.acosh(math.exp(min(theta**2 / 2, 300.0))) / theta
         return ExceedanceQuery(low=0.9 * crossing, high=1.1 * crossing)
 
     def moments(self, support: IntArray, radius: float, signal: float) -> MomentQuery:
-        """E yyᵀ = σ²I + ββᵀ on the support."""
+        """Second moments on the support, where E yyᵀ = σ²I + ββᵀ."""
         return MomentQuery(support, radius)
 
     def log_likelihood(self, beta: FloatArray, X: Rows, y: None = None) -> FloatArray:
@@ -106,7 +104,7 @@ class SymmetricMixture:
         return np.asarray(expit(2 * (np.asarray(X, dtype=float) @ beta) / self.sigma**2))
 
     def sample(self, beta: FloatArray, n: int, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
-        """n rows and the component (1 for +β, 0 for −β) each was drawn from."""
+        """n rows, and the component that each was drawn from: 1 for +β, 0 for −β."""
         component = np.asarray(rng.integers(0, 2, size=n))
         rows = (2 * component - 1)[:, None] * beta + self.sigma * rng.standard_normal((n, beta.shape[0]))
         return rows, component
@@ -125,11 +123,11 @@ class SymmetricRegression:
     has_missing: ClassVar[bool] = False
 
     def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
-        """a = E[z | x, y]·y − ⟨β, x⟩: the residual from the expected response (errata E1 and E2 corrected)."""
+        """a = E[z | x, y]·y − ⟨β, x⟩, with errata E1 and E2 corrected."""
         return xp.tanh(y * fitted / self.sigma**2) * y - fitted, None
 
     def truncated_weight(self, T: float, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
-        """The same with the paper's truncation: Π_T of the response and of the fitted value, each on its own."""
+        """The weight with the paper's truncation: Π_T of the response and of ⟨β, x⟩ separately."""
         return xp.tanh(y * fitted / self.sigma**2) * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
@@ -145,12 +143,12 @@ class SymmetricRegression:
         return CoordinateQuery(label, bound, self.weight, beta, entry=T, residual=residual)
 
     def truncated(self, beta: FloatArray, T: float) -> CoordinateQuery:
-        """The paper's f_T (Algorithm 5): Π_T of y, of x and of ⟨x, β⟩ separately, with the corrected weight 2w − 1.
+        """The paper's f_T (Algorithm 5), with Π_T of y, of x and of ⟨x, β⟩ separately and the corrected weight 2w − 1.
 
         *Lemma.* ℓ∞ sensitivity 2T² (the paper prints 4T²), ℓ2 sensitivity 2√d·T². *Proof.* The sign of
-        tanh(y⟨β,x⟩/σ²)·Π_T(y) is the sign of ⟨β, x⟩, so the weight is the difference of two numbers of that same sign
-        and of size at most T: it lies in [−T, T], and a contribution in [−T², T²]^d. With the printed 2w in place of
-        2w − 1 the weight reaches ±2T, and 4T² is exact. ∎
+        tanh(y⟨β,x⟩/σ²)·Π_T(y) is the sign of ⟨β, x⟩. So the weight is the difference of two numbers that have the same
+        sign and are at most T in size: it lies in [−T, T], and a contribution in [−T², T²]^d. With the printed 2w in
+        place of 2w − 1 the weight reaches ±2T, and 4T² is exact. ∎
         """
         label = f"truncated EM gradient, T = {T:.4g}"
         bound = Bound.symmetric(linf=T * T, l2=math.sqrt(beta.shape[0]) * T * T)
@@ -168,14 +166,14 @@ class SymmetricRegression:
         return SupportQuery(label, self.weight, beta, support, np.zeros(len(support)), radius)
 
     def screening(self, signal: float, s: int) -> ExceedanceQuery:
-        """The association of large |x_j| with large |y|, which columns with signal have.
+        """The association of a large |x_j| with a large |y|: positive where β_j ≠ 0.
 
-        |x_j| is cut at its median, so a column without signal has the mean score 0 whatever g is.
+        |x_j| counts as large above its median under N(0, 1), so the mean score is 0 where β_j = 0, for any g.
         """
         return ExceedanceQuery(low=0.6, high=0.745, response=self._largeness(signal))
 
     def moments(self, support: IntArray, radius: float, signal: float) -> MomentQuery:
-        """E g(y)xxᵀ = cI + c′ββᵀ on the support, for a bounded g that grows with |y|."""
+        """Second moments weighted by a bounded g that grows with |y|, for which E g(y)xxᵀ = cI + c′ββᵀ."""
         return MomentQuery(support, radius, response=self._largeness(signal))
 
     def _largeness(self, signal: float) -> Largeness:
@@ -192,14 +190,14 @@ class SymmetricRegression:
         return np.asarray(expit(2 * y * (np.asarray(X, dtype=float) @ beta) / self.sigma**2))
 
     def sample(self, beta: FloatArray, X: Rows, rng: np.random.Generator) -> tuple[FloatArray, IntArray]:
-        """A response for each row, and the component (1 for +β, 0 for −β) it was drawn from."""
+        """A response for each row, and the component that it was drawn from: 1 for +β, 0 for −β."""
         component = np.asarray(rng.integers(0, 2, size=X.shape[0]))
         noise = self.sigma * rng.standard_normal(X.shape[0])
         return (2 * component - 1) * (np.asarray(X, dtype=float) @ beta) + noise, component
 
 
 def _log_mixture(product: FloatArray, squares: FloatArray, variance: float) -> FloatArray:
-    """log ½(φ(u − v) + φ(u + v)) but for the constant, from u·v and u² + v²."""
+    """log ½(exp(−‖u − v‖²/(2σ²)) + exp(−‖u + v‖²/(2σ²))) from ⟨u, v⟩, ‖u‖² + ‖v‖² and σ²."""
     t = product / variance
     return np.asarray(np.logaddexp(t, -t) - math.log(2) - squares / (2 * variance))
 
@@ -207,7 +205,7 @@ def _log_mixture(product: FloatArray, squares: FloatArray, variance: float) -> F
 Mixture = SymmetricMixture | SymmetricRegression
 Model = Mixture | MissingRegression
 
-#: The models by name; each is constructed from its noise level.
+#: The classes of the models by name; their argument is σ.
 MODELS: dict[str, type[Model]] = {
     "symmetric-mixture": SymmetricMixture,
     "symmetric-regression": SymmetricRegression,

@@ -1,5 +1,5 @@
-"""The queries of the paper's models: gradients, clipped, over all columns or on a support; and, before there is any β,
-scores that select coordinates and second moments that give β a direction.
+"""The queries of the paper's models: clipped gradients over all columns or on a support; for a start without β, scores
+that select coordinates, and second moments whose top eigenvector is the direction of β.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
 
-#: A model's formula, ``weight(xp, fitted, hidden, y) -> (a, c)``, in elementwise functions of the array API: from ⟨β,
-#: z⊙x⟩, ‖(1−z)⊙β‖² (None where nothing can be missing) and the response (None where there is none), all in float64, one
-#: number a for each row, and one c for its missing entries (or None). The query clamps what it returns.
+#: A model's formula ``weight(xp, fitted, hidden, y) -> (a, c)`` in elementwise functions of the array API. It takes ⟨β,
+#: z⊙x⟩, ‖(1−z)⊙β‖² (None in a model without missing entries) and the response (None in a model without) of each row, in
+#: float64, and returns the weight a of each row and the weight c of its missing entries (or None), not clamped yet.
 Weight = Callable[[Namespace, Array, Array, Array], tuple[Array, Array]]
 
 
 class Clip(NamedTuple):
-    """Clipping levels of an entry (the paper's T), of a residual, and of the missing-entry factor."""
+    """Clipping levels of an entry (the paper's T), of the weight a and of the weight c of missing entries."""
 
     entry: float
     residual: float = math.inf
@@ -39,9 +39,9 @@ class Clip(NamedTuple):
 class WideQuery:
     """A query about all d coordinates: a row adds clamp(a, ±``residual``)·e(x_j) to coordinate j.
 
-    The entry e(x) is x, or floor + slope·(x² − start) where ``line`` has these three numbers, moved into ``limits``;
-    what is not a number becomes the upper limit. Where x_j is missing and ``bracket`` is given, the row adds
-    clamp(c, −1, bracket)·β_j instead. ``weight`` computes a and c from the projections on ``beta`` (None: on nothing).
+    e(x) is x clipped to ``limits``, or floor + slope·(x² − start) clipped to them if ``line`` has these three numbers;
+    of not-a-number it is the upper limit. Where x_j is missing and ``bracket`` is given, the row adds clamp(c, −1,
+    bracket)·β_j instead. ``weight`` computes a and c from the row's products with ``beta`` (None: 0).
     """
 
     weight: Weight
@@ -69,10 +69,7 @@ class WideQuery:
 
 @dataclass(frozen=True)
 class CoordinateQuery(WideQuery):
-    """All d coordinates of a gradient, each clipped: the query of a selection.
-
-    A record adds clamp(a, ±residual)·Π_T(x_j) with T = ``entry``.
-    """
+    """All d coordinates of a gradient, clipped: a record adds clamp(a, ±residual)·Π_T(x_j) with T = ``entry``."""
 
     label: str
     bound: Bound
@@ -88,7 +85,7 @@ class CoordinateQuery(WideQuery):
 
 
 class OnSupport:
-    """A query that reads the columns of a support only: a source may leave the others on disk."""
+    """A query that reads the columns of a support only, so that a source may leave the others on disk."""
 
     support: IntArray
 
@@ -100,11 +97,11 @@ class OnSupport:
         return narrow_sum(self, chunk)
 
     def sums(self, chunk: Chunk, rows: int) -> FloatArray | None:
-        """The sums over consecutive blocks of ``rows`` rows, or None where they need more than one pass."""
+        """The sums over consecutive blocks of ``rows`` rows, or None if one pass cannot compute them."""
         return narrow_sums(self, chunk, rows)
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
-        """The sum over the rows of their clipped contributions, in functions of the array API."""
+        """The sum of the rows' clipped contributions, in functions of the array API."""
         raise NotImplementedError
 
 
@@ -112,13 +109,12 @@ class OnSupport:
 class SupportQuery(OnSupport):
     """The gradient on a support, each record's contribution centred and scaled into an ℓ2 ball of radius C.
 
-    A record contributes a·x_S − centre, with c·β_j in the place of an entry that is missing where the model has missing
-    entries (``has_missing``).
+    A record contributes a·x_S − centre, with c·β_j in place of a·x_j where x_j is missing (``has_missing``).
 
     *Lemma.* Replacing a record moves the sum by at most 2C in ℓ2. *Proof.* Both contributions lie in a ball of radius
-    C around 0; ``centre`` is public (it was released before), so it is the same for both neighbours. ∎ The norm is
-    computed in float64, from a sum of s squares: the ball that is really enforced is wider by at most s + 8 roundings.
-    A contribution that is not finite, or whose norm overflows, adds 0.
+    C around 0; ``centre`` was released before, so it is the same for both neighbours. ∎ The norm is computed in
+    float64 from a sum of s squares, so rounding widens the ball by at most s + 8 units of 2⁻⁵². A contribution that is
+    not finite, or whose norm overflows, adds 0.
     """
 
     label: str
@@ -131,9 +127,9 @@ class SupportQuery(OnSupport):
     blocked: bool = False
 
     def __post_init__(self) -> None:
-        off = self.beta.copy()
-        off[self.support] = 0.0
-        if off.any():
+        off_support = self.beta.copy()
+        off_support[self.support] = 0.0
+        if off_support.any():
             raise ArgumentError("support", "must contain every non-zero coefficient of beta.")
 
     @property
@@ -142,7 +138,7 @@ class SupportQuery(OnSupport):
 
     def block(self, xp: Namespace, x: Array, y: Array) -> Array:
         if isinstance(x, np.ndarray):
-            from dpem.paper.engine.in_memory import support_sum  # here, since plans need no compiler
+            from dpem.paper.engine.in_memory import support_sum  # imports numba, which plans do not need
 
             return support_sum(self, x, y)
         beta, centre = like(xp, self.beta[self.support], x), like(xp, self.centre, x)
@@ -159,13 +155,13 @@ class SupportQuery(OnSupport):
 
 
 def rounded_up(terms: int) -> float:
-    """The relative excess that rounding in float64 may leave in the norm of a clipped vector of so many entries."""
+    """The factor by which rounding in float64 may leave a clipped vector of ``terms`` entries too long."""
     return 1.0 + (terms + 8) * 2.0**-52
 
 
 @dataclass(frozen=True)
 class Largeness:
-    """g(y) = (y/spread)² − 1 clipped to [−1, 1]: the size of a response relative to its standard deviation ``spread``.
+    """g(y) = (y/spread)² − 1 clipped to [−1, 1], where ``spread`` is the response's standard deviation.
 
     >>> Largeness(2.0)(np.array([0.0, 2.0, -9.0]))
     array([-1.,  0.,  1.])
@@ -175,22 +171,22 @@ class Largeness:
 
     def __call__(self, y: Array) -> Array:
         xp = array_namespace(y)
-        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # beyond √2 the result is clipped; the square could overflow
+        size = xp.clip(xp.abs(y) / self.spread, None, 2.0)  # g is 1 beyond √2, and the square must not overflow
         return xp.clip(size * size - 1.0, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class ExceedanceQuery(WideQuery):
-    """For each coordinate, the number of rows with a large entry (Gaussian mixture), or its association with a large
-    response (regressions).
+    """The number of rows with a large entry in each column (Gaussian mixture), or the association of large entries with
+    large responses (regressions).
 
-    A row adds ramp(x_j²), a number in [0, 1]; with ``response`` it adds g(y)·h(x_j), h = 2·ramp − 1, a number in [−1,
-    1].
+    A row adds ramp(x_j²) ∈ [0, 1], which rises from 0 at x_j² = ``low``² to 1 at ``high``². With ``response`` it adds
+    g(y)·h(x_j) ∈ [−1, 1], where h = 2·ramp − 1.
 
-    *Lemma.* ℓ∞ sensitivity 1 without a response, 2 with one. *Proof.* The width of the interval. ∎ Why exceedances
-    and not second moments: among functions with values in an interval of length 1, an indicator of a likelihood-ratio
-    set has the largest difference of means between a coordinate with signal and one without (Neyman–Pearson), and it
-    is that difference, in units of the sensitivity, that the selection noise is compared with.
+    *Lemma.* ℓ∞ sensitivity 1 without a response, 2 with one. *Proof.* The length of the interval. ∎ Exceedances select
+    better than second moments: of all functions with values in [0, 1], the indicator of a likelihood-ratio set has
+    the largest difference of means between a coordinate with signal and one without (Neyman–Pearson), and selection
+    succeeds if that difference is large beside noise in proportion to the sensitivity.
     """
 
     low: float
@@ -199,8 +195,8 @@ class ExceedanceQuery(WideQuery):
 
     @property
     def label(self) -> str:
-        what = "large entries" if self.response is None else "entries large together with the response"
-        return f"count of {what} in each column"
+        counted = "large entries" if self.response is None else "entries large together with the response"
+        return f"count of {counted} in each column"
 
     @property
     def bound(self) -> Bound:
@@ -208,12 +204,12 @@ class ExceedanceQuery(WideQuery):
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The ramp begins at 0, or at −1 where the sign of g(y) counts, and ends at 1."""
+        """The range of the ramp, or of h."""
         return 0.0 if self.response is None else -1.0, 1.0
 
     @property
     def line(self) -> tuple[float, float, float]:
-        """The ramp as a line in x² between its ends."""
+        """The ramp, or h, as a line in x² between its limits."""
         floor, low, high = self.limits[0], self.low**2, self.high**2
         return floor, (1.0 - floor) / max(high - low, 1e-300), low
 
@@ -224,11 +220,11 @@ class ExceedanceQuery(WideQuery):
 
 @dataclass(frozen=True)
 class MomentQuery(OnSupport):
-    """Second moments on a few coordinates, Σ g(y_i)·x_iS x_iSᵀ with ‖x_iS‖ ≤ C, as the upper triangle with
-    off-diagonal entries times √2.
+    """Second moments on a support, Σ g(y_i)·x_iS x_iSᵀ with x_iS scaled into the ball of radius C: the upper triangle,
+    with off-diagonal entries times √2.
 
-    *Lemma.* ℓ2 sensitivity √2·C² without a response (g = 1), 2C² with |g| ≤ 1. *Proof.* The packing makes the ℓ2 norm
-    of the vector the Frobenius norm of the matrix. ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a,b⟩² ≤ 2C⁴; with signs, ‖g·aaᵀ −
+    *Lemma.* ℓ2 sensitivity √2·C² without a response (g = 1), 2C² with |g| ≤ 1. *Proof.* With the factor √2 the ℓ2 norm
+    of the vector is the Frobenius norm of the matrix. ‖aaᵀ − bbᵀ‖² = ‖a‖⁴ + ‖b‖⁴ − 2⟨a,b⟩² ≤ 2C⁴; with signs, ‖g·aaᵀ −
     h·bbᵀ‖ ≤ |g|C² + |h|C² ≤ 2C². ∎
     """
 
@@ -243,7 +239,7 @@ class MomentQuery(OnSupport):
 
     @property
     def bound(self) -> Bound:
-        square = (self.radius * rounded_up(len(self.support))) ** 2  # what the scaling really enforces
+        square = (self.radius * rounded_up(len(self.support))) ** 2
         l2 = (math.sqrt(2.0) if self.response is None else 2.0) * square
         return Bound(linf=l2, l2=l2, size_linf=square, size_l2=square)
 
@@ -257,14 +253,14 @@ class MomentQuery(OnSupport):
 
 
 def triangle(xp: Namespace, matrix: Array) -> Array:
-    """The upper triangle row by row, off-diagonal entries × √2."""
+    """The upper triangle, row by row, with off-diagonal entries times √2."""
     k, root = matrix.shape[0], math.sqrt(2.0)
     parts = [part for i in range(k) for part in (matrix[i, i : i + 1], matrix[i, i + 1 :] * root)]
     return xp.concat(parts)
 
 
 def unpack(moments: FloatArray, k: int) -> FloatArray:
-    """The symmetric matrix that a :class:`MomentQuery` packed."""
+    """The symmetric matrix whose :func:`triangle` is ``moments``."""
     matrix = np.zeros((k, k))
     i, j = np.triu_indices(k)
     matrix[i, j] = matrix[j, i] = moments * np.where(i == j, 1.0, math.sqrt(0.5))

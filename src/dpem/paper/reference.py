@@ -1,6 +1,4 @@
-"""Gradient EM without privacy, dense or with hard thresholding: the reference for private fits, used where epsilon is
-infinite.
-"""
+"""Gradient EM without privacy, dense or with hard thresholding: the fit with an infinite epsilon, for comparison."""
 
 from __future__ import annotations
 
@@ -10,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpem.fitting.plan import Plan
+from dpem.fitting.step import Step
 from dpem.paper.models import Model
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.planning.settings import Pipeline, Settings
-from dpem.paper.steps import PaperState, PaperStep, Screen, Start
+from dpem.paper.steps import PaperState, Screen, Start
 from dpem.privacy import Curator, Price
 from dpem.query import FloatArray
 
@@ -21,17 +20,17 @@ from dpem.query import FloatArray
 def gradient_em(
     curator: Curator, model: Model, start: FloatArray, *, s: int | None, n_iter: int, step: float
 ) -> FloatArray:
-    """β ← H_s(β + η·∇Q_n(β; β)), n_iter full passes (Balakrishnan et al. 2017; Wang et al. 2015)."""
+    """``n_iter`` steps β ← H_s(β + η·∇Q_n(β; β)) on all rows (Balakrishnan et al. 2017; Wang et al. 2015)."""
     beta = start
-    everywhere = np.arange(curator.n_features)
+    all_columns = np.arange(curator.n_features)
     for _ in range(n_iter):
-        gradient = curator.measure(model.on_support(beta, everywhere, math.inf), rho=math.inf)
+        gradient = curator.measure(model.on_support(beta, all_columns, math.inf), rho=math.inf)
         beta = hard_threshold(beta + step * gradient, s)
     return beta
 
 
 def hard_threshold(v: FloatArray, s: int | None) -> FloatArray:
-    """The vector with all but its s largest entries set to zero.
+    """H_s: the vector with all but its s largest entries set to zero; unchanged if s is None.
 
     >>> hard_threshold(np.array([1.0, -3.0, 2.0]), 2)
     array([ 0., -3.,  2.])
@@ -45,7 +44,7 @@ def hard_threshold(v: FloatArray, s: int | None) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class ReferenceEM(PaperStep):
+class ReferenceEM(Step):
     """Gradient EM without privacy as the only step of a fit, at an infinite price."""
 
     s: int | None
@@ -53,10 +52,8 @@ class ReferenceEM(PaperStep):
     step: float
 
     @property
-    def em_steps(self) -> int:  # type: ignore[override]
+    def passes(self) -> int:  # type: ignore[override]
         return self.n_iter
-
-    passes = em_steps
 
     def describe(self) -> str:
         return f"reference: {self.n_iter} steps without noise: not private"
@@ -69,7 +66,7 @@ class ReferenceEM(PaperStep):
 def reference_plan(
     problem: Problem, delta: float, sparsity: int | None, *, n_iter: int | None = None, step: float | None = None
 ) -> Plan:
-    """Non-private EM, for comparison: the start of a private fit but without noise, then many exact steps."""
+    """The plan of EM without privacy: the starting steps of a private fit without noise, then 50 exact EM steps."""
     p, private = problem, Pipeline(problem).steps(Settings(start_radius=4.0), rho=1.0)
     start = [replace(step, rho=math.inf) for step in private if isinstance(step, Screen | Start)]
     em = ReferenceEM(math.inf, sparsity, 50 if n_iter is None else n_iter, 1.0 if step is None else step)

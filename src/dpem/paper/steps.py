@@ -1,6 +1,6 @@
 """The steps of the improved method, which is not in the paper: screen, start, select, refine, trim.
 
-Each sends one query about all rows (trim: none); their prices add up.
+Each sends one query about all rows, except trim, which sends none. Their prices add up to that of the fit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpem.fitting import step
+from dpem.fitting.step import State, Step
 from dpem.paper.models import Mixture, Model
 from dpem.paper.queries import Clip, IntArray, unpack
 from dpem.privacy import Curator
@@ -19,12 +19,12 @@ from dpem.query import FloatArray
 
 
 @dataclass(frozen=True)
-class PaperState(step.State):
+class PaperState(State):
     """The coefficients released so far, ``theta``, and their support, ``chosen``."""
 
     @classmethod
     def at(cls, start: FloatArray | None, d: int) -> PaperState:
-        """The state before the first step: the start, or zero, on all coordinates."""
+        """The state before the first step: β is the start, or zero, and the support has all coordinates."""
         return cls(np.zeros(d) if start is None else start, np.arange(d))
 
     @property
@@ -37,15 +37,8 @@ class PaperState(step.State):
 
 
 @dataclass(frozen=True)
-class PaperStep(step.Step):
-    """A step of a fit that contains ``em_steps`` EM steps."""
-
-    em_steps: ClassVar[int] = 0
-
-
-@dataclass(frozen=True)
-class Screen(PaperStep):
-    """Select k coordinates with signal, before there is any β."""
+class Screen(Step):
+    """Select k coordinates that seem to have a non-zero coefficient, before there is any β."""
 
     k: int
     signal: float
@@ -60,8 +53,8 @@ class Screen(PaperStep):
 
 
 @dataclass(frozen=True)
-class Start(PaperStep):
-    """Point β along the top eigenvector of the noisy second moments, with the assumed length."""
+class Start(Step):
+    """Start at the top eigenvector of the noisy second moments on the support, scaled to the assumed length."""
 
     radius: float
     signal: float
@@ -72,20 +65,19 @@ class Start(PaperStep):
     def run(self, curator: Curator, model: Mixture, state: PaperState) -> PaperState:
         moments = curator.measure(model.moments(state.support, self.radius, self.signal), self.rho)
         _, vectors = np.linalg.eigh(unpack(moments, len(state.support)))
-        top = vectors[:, -1]
+        direction = vectors[:, -1]
         beta = np.zeros(curator.n_features)
-        beta[state.support] = self.signal * top * (1.0 if top.sum() >= 0 else -1.0)
+        beta[state.support] = self.signal * direction * (1.0 if direction.sum() >= 0 else -1.0)
         return PaperState(beta, state.support)
 
 
 @dataclass(frozen=True)
-class Select(PaperStep):
-    """One EM step over all d coordinates, of which only the *positions* of the s largest are released."""
+class Select(Step):
+    """One EM step over all d coordinates, of which only the positions of the s largest are released."""
 
     s: int
     clip: Clip
     step: float
-    em_steps: ClassVar[int] = 1
 
     def describe(self) -> str:
         clips = f"entries clipped at {self.clip.entry:.3g}"
@@ -104,12 +96,11 @@ class Select(PaperStep):
 
 
 @dataclass(frozen=True)
-class Refine(PaperStep):
-    """One EM step on the support alone, contributions clipped in ℓ2 around the last released β."""
+class Refine(Step):
+    """One EM step on the support, with contributions clipped in ℓ2 (see each model's ``on_support``)."""
 
     radius: float
     step: float
-    em_steps: ClassVar[int] = 1
 
     def describe(self) -> str:
         return f"refine: step {self.step:g}, norm clipped at {self.radius:.3g}"
@@ -122,8 +113,8 @@ class Refine(PaperStep):
 
 
 @dataclass(frozen=True)
-class Trim(PaperStep):
-    """Drop coefficients that the known noise level alone explains. It sends no query, so it is free."""
+class Trim(Step):
+    """Set coefficients to zero that noise of the known level explains. It sends no query, so it is free."""
 
     threshold: float
     passes: ClassVar[int] = 0
@@ -136,4 +127,4 @@ class Trim(PaperStep):
         return PaperState(beta, np.flatnonzero(beta))
 
 
-Step = Screen | Start | Select | Refine | Trim
+ImprovedStep = Screen | Start | Select | Refine | Trim

@@ -1,4 +1,4 @@
-"""scikit-learn faces of the paper's three models."""
+"""Estimators of the paper's three models, with scikit-learn's methods."""
 
 from dpem.paper.estimators.missing_regression import DPMissingRegression
 from dpem.paper.estimators.symmetric_mixture import DPSymmetricMixture

@@ -1,4 +1,4 @@
-"""The base class of the paper's three estimators: constructor, fit, fitted attributes, methods for new rows."""
+"""The base class of the paper's three estimators: the constructor, ``fit``, and methods for new rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The released numbers: the support, the coefficients on it, and the σ that was used."""
+    """The fitted parameters: the support, the coefficients on it, and σ, given or estimated."""
 
     support: NDArray[np.intp]
     values: FloatArray
@@ -77,12 +77,12 @@ class PrivateEM(PlannedEM, FittedModel):
     ) -> None: ...
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Fit β to the rows of X, and their responses where the model has them; a source brings its own."""
+        """Fit β to the rows of X, and to their responses y if the model has them. A source has its own responses."""
         return self._fit(X, y if self._needs_y else None)
 
     @atomic
     def _fit(self, X: object, y: object) -> Self:
-        source, charged = self._opened(self, X, y)
+        source, charged = self._checked_fit(self, X, y)
         start = PaperState.at(self._start(charged.d), charged.d)
 
         def run(curator: Curator) -> tuple[Plan, Parameters]:
@@ -97,12 +97,12 @@ class PrivateEM(PlannedEM, FittedModel):
         return self
 
     def _set_fitted(self, state: State, plan: Plan, guarantee: Guarantee) -> None:
-        """Set the fitted attributes; a ValueError refuses those of a file that contradict each other."""
+        """Set the fitted attributes, or raise ValueError if those read from a file contradict each other."""
         theta, d = state.theta, self.n_features_in_
-        most = arguments.sparsity(self.sparsity, self.max_sparsity, d)[0] or d
+        max_size = arguments.sparsity(self.sparsity, self.max_sparsity, d)[0] or d
         self._start(d)
         in_order = theta.support.ndim == 1 and bool((np.diff(theta.support, prepend=-1, append=d) > 0).all())
-        if not in_order or not theta.support.shape == theta.values.shape or len(theta.support) > most:
+        if not in_order or not theta.support.shape == theta.values.shape or len(theta.support) > max_size:
             raise ValueError("fitted.theta.support must name columns in order, at most as many as parameters.sparsity")
         if not theta.sigma > 0 or self.sigma not in (None, theta.sigma):
             raise ValueError("fitted.theta.sigma does not agree with parameters.sigma")
@@ -110,7 +110,7 @@ class PrivateEM(PlannedEM, FittedModel):
         self.coef_, self.support_, self.sigma_ = np.zeros(d), theta.support, theta.sigma
         self.coef_[theta.support] = theta.values
         self.plan_, self.guarantee_, self.releases_ = plan, guarantee, guarantee.mechanisms
-        self.n_iter_ = sum(getattr(step, "em_steps", 0) for step in plan.steps)
+        self.n_iter_ = sum(getattr(step, "n_iter", isinstance(step, Select | Refine)) for step in plan.steps)
         self.scaler_: str | None = None
 
     def _check_columns(self, source: Source) -> None:
@@ -119,8 +119,8 @@ class PrivateEM(PlannedEM, FittedModel):
         arguments.sparsity(self.sparsity, self.max_sparsity, source.n_features)
         self._start(source.n_features)
 
-    def _opened(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
-        """The table, whose columns ``owner`` learns, and the plan; raises whatever the fit would refuse."""
+    def _checked_fit(self, owner: BaseEstimator, X: object, y: object) -> tuple[Source, Plan]:
+        """The table and the plan of a fit that passes all checks; ``owner`` gets the attributes of the columns."""
         self._check_arguments()
         source = source_of(owner, X, y, needs_y=self._needs_y, **self._unit())
         if self.method == "published":
@@ -132,31 +132,31 @@ class PrivateEM(PlannedEM, FittedModel):
         return source, plan
 
     def _preview_plan(self, X: object, y: object = None) -> Plan:
-        """The plan of a fit to these rows; raises whatever the fit would refuse. No query is sent."""
-        return self._opened(copy.copy(self), X, y if self._needs_y else None)[1]
+        """The plan of a fit to these rows, checked as ``fit`` does. No query is sent."""
+        return self._checked_fit(copy.copy(self), X, y if self._needs_y else None)[1]
 
     def _charged_plan(self) -> Plan:
-        """The plan before σ was estimated, which the same arguments give again."""
+        """The plan that was charged, before σ was estimated."""
         return self.plan_ if self.sigma is not None else self.plan(self.plan_.n, self.plan_.d)
 
-    def _model(self, sigma: float | None = None) -> Any:
+    def _model(self, sigma: float | None = None) -> Any:  # each estimator knows which model it has
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
-    def _responses(self, X: object, rng: np.random.Generator) -> Any:
-        """New responses for the rows of X from the fitted model, drawn as its ``sample`` returns them."""
+    def _sample_responses(self, X: object, random_state: int | None) -> Any:
+        """New responses for the rows of X, as the model's ``sample`` returns them."""
         rows = np.concatenate(list(pieces_of(self, X, missing=self._missing)))
-        return self._model().sample(self.coef_, rows, rng)
+        return self._model().sample(self.coef_, rows, np.random.default_rng(random_state))
 
-    def _each(self, function: Callable[..., FloatArray], X: object, y: object = None) -> FloatArray:
-        """Apply a function of rows (and responses) piece by piece, and stack the results."""
+    def _by_pieces(self, function: Callable[..., FloatArray], X: object, y: object = None) -> FloatArray:
+        """The values of a function of rows (and responses), computed piece by piece."""
         pieces = pieces_of(self, X, missing=self._missing)
         if y is None:
             return np.concatenate([function(rows) for rows in pieces])
         return np.concatenate([function(rows, part) for rows, part in with_responses(pieces, y)])
 
     def score_samples(self, X: object, y: object = None) -> FloatArray:
-        """The log-density of each row, or of its response given the observed entries of the row."""
-        return self._each(partial(self._model().log_likelihood, self.coef_), X, y if self._needs_y else None)
+        """The log-density of each row, or of each response given the observed entries of its row."""
+        return self._by_pieces(partial(self._model().log_likelihood, self.coef_), X, y if self._needs_y else None)
 
     _estimates, _extra = summary.estimates, summary.components
 
@@ -167,14 +167,14 @@ class PrivateEM(PlannedEM, FittedModel):
 
 
 class TwoComponents(PrivateEM):
-    """The part that both mixtures share."""
+    """The base class of both mixtures, whose components 1 and 0 have the coefficients +β and −β."""
 
     def predict_proba(self, X: object, y: object = None) -> FloatArray:
-        """The E-step: the probabilities of components 0 and 1, given the row and its response; 1/2 without one."""
+        """The E-step: the probabilities of components 0 and 1 given each row and response; 1/2 without y."""
         check_is_fitted(self)
         if self._needs_y and y is None:
-            return np.full((len(self._each(np.asarray, X)), 2), 0.5)
-        p = self._each(partial(self._model().posterior, self.coef_), X, y if self._needs_y else None)
+            return np.full((len(self._by_pieces(np.asarray, X)), 2), 0.5)
+        p = self._by_pieces(partial(self._model().posterior, self.coef_), X, y if self._needs_y else None)
         return np.column_stack([1 - p, p])
 
     def score(self, X: object, y: object = None) -> float:

@@ -1,4 +1,4 @@
-"""Linear regression with missing covariates as a scikit-learn estimator."""
+"""The estimator of linear regression with missing covariates."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class DPMissingRegression(Regressor, PrivateEM):
     def predict(self, X: object) -> FloatArray:
         """E[y | observed entries]: missing entries count as their mean, 0."""
         model = self._model()
-        return self._each(lambda rows: model.predictive(self.coef_, rows)[0], X)
+        return self._by_pieces(lambda rows: model.predictive(self.coef_, rows)[0], X)
 
     def impute(self, X: object, y: object) -> FloatArray:
-        """The E-step: missing entries replaced by their means given the observed ones and the response."""
+        """The E-step: rows with missing entries replaced by their means given the observed ones and the response."""
         model = self._model()
 
         def completed(rows: FloatArray, y: FloatArray) -> FloatArray:
@@ -49,11 +49,11 @@ class DPMissingRegression(Regressor, PrivateEM):
             gain = (y - fitted) / (model.sigma**2 + hidden)
             return np.where(np.isnan(rows), gain[:, None] * self.coef_, rows)
 
-        return self._each(completed, X, y)
+        return self._by_pieces(completed, X, y)
 
     def sample(self, X: object, random_state: int | None = None) -> FloatArray:
         """New responses for the rows of X from the fitted model."""
-        return self._responses(X, np.random.default_rng(random_state))
+        return np.asarray(self._sample_responses(X, random_state))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""The arguments of the paper's three estimators, and the plans made from them: improved, published, without privacy."""
+"""The arguments of the paper's three estimators, and their plans: improved, published, or without privacy."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dpem.paper.sigma import estimate_sigma, rows_for_sigma
 from dpem.privacy import Curator, largest_price
 from dpem.query import FloatArray
 
-#: The assumed distance of a given start from the truth, as a fraction of the signal.
+#: The assumed distance of ``start`` from the truth, as a fraction of the signal.
 START_DISTANCE = 0.5
-#: The assumed fraction of missing covariates; measuring the true one would cost a part of the price.
+#: The assumed fraction of missing covariates; to estimate the true one would cost privacy budget.
 ASSUMED_MISSING = 0.2
 #: The share of ρ for estimating σ.
 SIGMA_SHARE = 0.05
-#: The method that follows the paper, in messages.
+#: The argument in messages.
 PUBLISHED = Argument("method", "published")
 
 PARAMETERS = """\
@@ -37,10 +37,10 @@ Parameters
 ----------
 epsilon, delta : float
     The privacy guarantee for replacing one row, or all rows of one person (``rows_per_person``). Both must be
-    given. ``epsilon=float("inf")`` is the non-private reference.
+    given. ``epsilon=float("inf")`` fits without privacy, for comparison.
 sparsity : int, "auto" or None
-    The largest number of non-zero coefficients, or auto. None is the low-dimensional algorithm, which releases all
-    of them; "auto" fits ``max_sparsity`` of them and drops those that the known noise level explains.
+    The largest number of non-zero coefficients. None is the low-dimensional algorithm, which releases all
+    coefficients; "auto" fits ``max_sparsity`` of them and sets those to zero that the known noise level explains.
 max_sparsity : int or None
     With ``sparsity="auto"``: the largest number of non-zero coefficients.
 sigma : float or None
@@ -50,10 +50,9 @@ signal : float
     Assumed norm of the coefficient vector, for which settings are chosen. A wrong value costs accuracy, never
     privacy.
 method : {"improved", "published"}
-    The paper's algorithm (published), or one that is not in the paper (improved). With "published" the settings and
-    the noise are the paper's; errata E1, E2 and E4 (docs/errata.md) are corrected, E5 and E6 refused. With "improved",
-    the default, every step uses all rows, there is one selection, refinement is on the selected columns, and every
-    setting is chosen from public numbers.
+    "published" is the paper's algorithm with its settings and noise; errata E1, E2 and E4 (docs/errata.md) are
+    corrected, E5 and E6 refused. "improved", the default, is not in the paper: every step uses all rows, columns are
+    selected once, EM continues on the selected columns, and every setting is chosen from public numbers.
 start : array of shape (n_features,), "equal" or None
     The starting value of EM, which must not be computed from these data. "equal" is signal/√d everywhere.
 n_iter : int or None
@@ -80,10 +79,10 @@ n_iter_, n_features_in_, feature_names_in_
 
 
 class PlannedEM(PrivateFit):
-    """The part of the three estimators that checks arguments and makes plans."""
+    """The base class of the three estimators that checks arguments and makes plans."""
 
     _model_name: ClassVar[str]
-    _missing: ClassVar[bool] = False  # whether the model has missing covariates
+    _missing: ClassVar[bool] = False  # whether covariates may be missing
 
     def __init_subclass__(cls, **options: object) -> None:
         cls.__doc__ = inspect.cleandoc(cls.__doc__ or "").replace("{parameters}", PARAMETERS.rstrip())
@@ -91,7 +90,7 @@ class PlannedEM(PrivateFit):
 
     @classmethod
     def _name(cls) -> str:
-        return cls._model_name  # also of a user's subclass
+        return cls._model_name  # not from the class name, which a user's subclass changes
 
     def _check_arguments(self) -> None:
         """Refuse arguments that are wrong whatever the table is."""
@@ -156,7 +155,7 @@ class PlannedEM(PrivateFit):
         return plan, sigma
 
     def _plan(self, n: int, d: int, sigma: float, spent: float = 0.0) -> Plan:
-        """The plan from public numbers: the sizes, the constructor's arguments and a σ that is known or released."""
+        """The plan for a known or released σ; ``spent`` is the part of ρ paid for σ."""
         epsilon, delta, signal = float(self.epsilon), float(self.delta), float(self.signal)
         sparsity, auto = arguments.sparsity(self.sparsity, self.max_sparsity, d)
         problem = Problem(
@@ -172,8 +171,8 @@ class PlannedEM(PrivateFit):
             plan = reference_plan(problem, delta, sparsity, n_iter=self.n_iter, step=self.step_size)
         elif self.method == "published":
             if self.start is None and not self._missing:
-                why = ": the paper's algorithm begins close to the truth."
-                raise ArgumentError(PUBLISHED, "needs ", Argument("start"), why)
+                reason = ": the paper's algorithm begins close to the truth."
+                raise ArgumentError(PUBLISHED, "needs ", Argument("start"), reason)
             options = {"n_iter": self.n_iter, "step": self.step_size, "T": self.clip}
             plan = published_plan(problem, epsilon, delta, sparsity, **options)
         else:
@@ -184,7 +183,7 @@ class PlannedEM(PrivateFit):
         return replace(plan, remarks=privacy_remarks(epsilon, delta, n), settings={**self._settings(), "sigma": sigma})
 
     def _start(self, d: int) -> FloatArray | None:
-        """The start as a vector, or None; "equal" is signal/√d everywhere."""
+        """The start as a vector, or None if it is not given."""
         start, signal = self.start, arguments.positive("signal", self.signal)
         if start is None:
             return None
@@ -211,5 +210,5 @@ class PlannedEM(PrivateFit):
         return {**super()._settings(), "start": start, **fitted}
 
     def _entry_scale(self, sigma: float) -> float:
-        """The unit in which plans state the clip of an entry."""
+        """The unit of :class:`~dpem.paper.planning.settings.Settings.entry`."""
         return 1.0

@@ -1,4 +1,4 @@
-"""The facts that reports show of the paper's models: coefficients, their privacy noise, the two components."""
+"""What reports show of the paper's models: the coefficients, their privacy noise and the two components."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 12
 
 
 def estimates(model: PrivateEM) -> Estimates | None:
-    """The coefficients, and the privacy noise on each."""
+    """The coefficients with intervals for their privacy noise."""
     order, plan, noise = largest_first(model), model.plan_, coefficient_noise(model)
     if not len(order):
         return None
@@ -34,11 +34,15 @@ def estimates(model: PrivateEM) -> Estimates | None:
     selects = any(isinstance(step, Select) for step in plan.steps)
     detectable = None if plan.prediction is None else plan.prediction.detectable
     limit = detectable if detectable is not None and math.isfinite(detectable) else None
-    meaning = "smaller coefficients are mostly missed by the selection" if selects else "what that noise may explain"
-    names = tuple(column_name(model, j) for j in order)
-    ones = np.ones(len(order))
-    more = {"note": note, "scale": ones, "scaled": "the units of the columns", "limit": limit, "limit_is": meaning}
-    return Estimates.noisy(names, model.coef_[order], noise or 0.0, **more)
+    missed = "smaller coefficients are mostly missed by the selection"
+    return Estimates.noisy(
+        *(tuple(column_name(model, j) for j in order), model.coef_[order], noise or 0.0),
+        note=note,
+        scale=np.ones(len(order)),
+        scaled="the units of the columns",
+        limit=limit,
+        limit_is=missed if selects else "what that noise may explain",
+    )
 
 
 def components(model: PrivateEM) -> Extra | None:
@@ -46,29 +50,29 @@ def components(model: PrivateEM) -> Extra | None:
     if model._missing:
         return None
     gaussian, order = not model._needs_y, largest_first(model)
-    what = "centre" if gaussian else "coefficient"
+    parameter = "centre" if gaussian else "coefficient"
     assumed = "scatter around +β, half around −β" if gaussian else "follow the response +⟨x, β⟩, half −⟨x, β⟩"
     zero = "Outside the columns listed both centres are" if gaussian else "Coefficients of columns not listed are"
     lead = (
         f"The model assumes that half of the rows {assumed}. Which of the two is called component 1 is arbitrary. "
         f"{zero} zero."
     )
-    caption = f"The two {what}s on the support."
+    caption = f"The two {parameter}s on the support."
     if len(order) > _SHOWN:
         caption += f" The {_SHOWN} largest of {len(order):,}; the table of coefficients has all of component 1."
-    head = ("column", f"{what}, component 1 (+β)", f"{what}, component 0 (−β)")
+    head = ("column", f"{parameter}, component 1 (+β)", f"{parameter}, component 0 (−β)")
     rows = tuple((column_name(model, j), float(model.coef_[j]), -float(model.coef_[j])) for j in order[:_SHOWN])
     return Extra("The two components", lead, caption, head, rows)
 
 
 def coefficient_noise(model: PrivateEM) -> float | None:
-    """Standard deviation of the privacy noise that the last step put on each coefficient; None if there was none.
+    """The standard deviation of the noise that the last step added to each coefficient; None without noise.
 
-    *Lemma.* Given what was released before, a coefficient on the support is a function of the data plus noise of this
-    standard deviation. *Proof.* The last refining step is β + η·(mean + N(0, τ²)) with β released before and τ the
-    release's scale: η·τ. The paper's low-dimensional step is the same, with a public shift. Its NoisyHT adds Laplace(b)
-    to the values themselves, of standard deviation √2·b. Trimming keeps a value or drops it. ∎ The noise of earlier
-    steps enters through the mean, damped by EM's contraction; it is not counted here, but in the predicted error.
+    *Lemma.* Given earlier releases, a coefficient on the support is a function of the data plus noise of this standard
+    deviation. *Proof.* The last refining step is β + η·(mean + N(0, τ²)), where β was released before and τ is the
+    scale of the release, so it is η·τ. The paper's low-dimensional step differs by a public shift only. NoisyHT adds
+    Laplace(b) noise to the values, of standard deviation √2·b. Trimming keeps a value or sets it to zero. ∎ The noise
+    of earlier steps, which EM contracts, is part of the predicted error but not counted here.
     """
     last = next(step for step in reversed(model.plan_.steps) if not isinstance(step, Trim))
     if math.isinf(last.rho):

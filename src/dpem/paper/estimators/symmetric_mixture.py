@@ -1,4 +1,4 @@
-"""The sparse two-component Gaussian mixture as a scikit-learn estimator."""
+"""The estimator of the Gaussian mixture with centres ±β."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from dpem.query import FloatArray
 class DPSymmetricMixture(TwoComponents):
     """A mixture of two Gaussian components centred at +β and −β, y = z·β + e; β fitted under differential privacy.
 
-    ``predict`` returns the component of each row: 1 for the one at +β, 0 for the one at −β (which of the two is called
-    +β is arbitrary, as in any mixture). The columns should be centred, with noise of standard deviation
-    ``sigma``.
+    ``predict`` returns the component of each row: 1 for the one at +β, 0 for the one at −β. Which of the two is called
+    +β is arbitrary, as in any mixture. The columns should be centred, with noise of standard deviation ``sigma``.
 
     {parameters}
 

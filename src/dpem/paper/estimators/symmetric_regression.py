@@ -1,4 +1,4 @@
-"""The mixture of two linear regressions as a scikit-learn estimator."""
+"""The estimator of the mixture of two opposite linear regressions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ class DPSymmetricRegression(TwoComponents):
     def predict(self, X: object) -> FloatArray:
         """⟨x, β⟩: the mean response of each row if it belongs to component 1 (the opposite if to component 0)."""
         beta = self.coef_
-        return self._each(lambda rows: np.asarray(rows @ beta), X)
+        return self._by_pieces(lambda rows: np.asarray(rows @ beta), X)
 
     def sample(self, X: object, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""
-        return self._responses(X, np.random.default_rng(random_state))
+        responses, components = self._sample_responses(X, random_state)
+        return responses, components

@@ -1,4 +1,4 @@
-"""Plans of the improved method: every setting is chosen before the data are read, and the error predicted."""
+"""Plans of the improved method: all settings are chosen and the error is predicted before the data are read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpem.paper.missing_regression import MissingRegression
 from dpem.paper.models import SymmetricMixture
 from dpem.paper.planning.rehearsal import Problem
 from dpem.paper.planning.settings import Pipeline, choose, estimate, rough_error
-from dpem.paper.steps import Refine, Select, Start, Step, Trim
+from dpem.paper.steps import ImprovedStep, Refine, Select, Start, Trim
 from dpem.privacy import largest_price
 from dpem.privacy.mechanisms import gaussian_scale, top_k_scale
 from dpem.query import FloatArray
 
 #: A fit is feasible if its mean error over rehearsals is below this fraction of the signal.
 USEFUL = 0.5
-#: Wider dense tables are not rehearsed in full; their plan is scaled from one of this width.
+#: Dense tables with more columns are rehearsed with this number of columns, and fewer rows.
 WIDEST_DENSE = 30
 
 
@@ -38,11 +38,11 @@ def improved_plan(
     trim: bool = False,
     spent: float = 0.0,
 ) -> Plan:
-    """The plan of the improved method: every setting is chosen, and the error predicted. The last plans are kept.
+    """The plan of the improved method. The same arguments give the same plan; the last 64 are cached.
 
-    ``fixed`` sets some of :class:`~dpem.paper.planning.settings.Settings` by name; the search chooses the others.
-    ``trim`` drops small coefficients at the end (the sparsity is then an upper bound of their number); ``spent`` is the
-    part of ρ already paid for σ. The same arguments give the same plan.
+    ``fixed`` sets some of :class:`~dpem.paper.planning.settings.Settings` by name; a search chooses the others.
+    ``trim`` sets small coefficients to zero at the end, so that the sparsity is an upper bound. ``spent`` is the part
+    of ρ that was paid for σ.
 
     >>> problem = Problem(SymmetricMixture(0.5), n=4000, d=1000, s=10, signal=1.0)
     >>> plan = improved_plan(problem, 0.5, 1e-4)
@@ -55,10 +55,10 @@ def improved_plan(
     if not rho > 0:
         raise ArgumentError("spent", f"must be below the price that epsilon and delta buy (rho = {price.rho:.3g}).")
     pipeline = Pipeline(problem, fixed)
-    with single_blas(), np.errstate(all="ignore"):  # rehearsals are too short to be worth a second thread
-        stand_in = _narrowed(pipeline)
-        settings = choose(stand_in, rho)
-        errors = estimate(stand_in, settings, rho)
+    with single_blas(), np.errstate(all="ignore"):  # a second thread does not speed up matrices this small
+        narrowed = _narrowed(pipeline)
+        settings = choose(narrowed, rho)
+        errors = estimate(narrowed, settings, rho)
         steps = pipeline.steps(settings, rho)
         feasible = float(np.mean(errors)) <= USEFUL * p.signal
         return Plan(
@@ -78,17 +78,18 @@ def improved_plan(
 
 
 def _prediction(problem: Problem, errors: FloatArray, least: float) -> Prediction:
-    """The predicted error, from those of the rehearsals."""
+    """The predicted error, from the errors of rehearsals and the least detectable coefficient."""
     low, median, high = (float(value) for value in np.quantile(errors, [0.05, 0.5, 0.95]))
-    part = f"That is {median / problem.signal:.1%} of the assumed length of the coefficients"
-    which = f"those below {least:.3g}" if math.isfinite(least) else "all"
-    missed = f"{which} {'are mostly missed' if problem.sparse else 'may be noise'}"
+    relative = f"That is {median / problem.signal:.1%} of the assumed length of the coefficients"
+    small = f"those below {least:.3g}" if math.isfinite(least) else "all"
+    missed = f"{small} {'are mostly missed' if problem.sparse else 'may be noise'}"
     missing = f" and {problem.missing:.0%} of the entries missing" if problem.missing else ""
     assumed = (
         f"Rehearsed on simulated rows of the model with coefficients of length {problem.signal:g}, "
         f"sigma = {problem.model.sigma:g}{missing}; privacy noise and sampling error count."
     )
-    return Prediction("distance to the true coefficients", median, low, high, 0.0, f"{part}; {missed}.", assumed, least)
+    meaning = f"{relative}; {missed}."
+    return Prediction("distance to the true coefficients", median, low, high, 0.0, meaning, assumed, least)
 
 
 def needs_start(plan: Plan) -> bool:
@@ -98,11 +99,10 @@ def needs_start(plan: Plan) -> bool:
 
 
 def _narrowed(pipeline: Pipeline) -> Pipeline:
-    """A wide dense problem as a narrower one with the same error.
+    """A wide dense problem as one with fewer columns, fewer rows and the same error.
 
-    Dense contributions have norm σ√d and d numbers are released, so the norm of the noise grows as d and the sampling
-    error as √d: both are unchanged if columns and rows are reduced by the same factor, at the same number of rows per
-    person.
+    Dense contributions have norm σ√d and d numbers are released, so the norm of the noise is proportional to d/n and
+    the sampling error to √(d/n): neither changes if d and n are divided by the same number.
     """
     p = pipeline.problem
     if p.sparse or p.d <= WIDEST_DENSE:
@@ -112,9 +112,9 @@ def _narrowed(pipeline: Pipeline) -> Pipeline:
 
 
 def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) -> str:
-    """The smallest n, and the smallest ε, on a grid of factors √2, at which the default settings are useful.
+    """The smallest n, and the smallest ε, at which the default settings are useful, on a grid with ratio √2.
 
-    (Settings that were chosen for an infeasible problem are no guide to feasible ones.)
+    The settings chosen for the infeasible problem are not used: others are best where a fit is feasible.
     """
 
     def useful(problem: Problem, epsilon: float) -> bool:
@@ -122,10 +122,10 @@ def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) ->
         trial = _narrowed(replace(pipeline, problem=problem))
         return rough_error(trial, trial.first(), rho) <= USEFUL * problem.signal
 
-    def smallest(works: Callable[[float], bool]) -> float:
-        """The smallest of the factors at which it works, by bisection; infinite if it is none."""
+    def smallest(is_useful: Callable[[float], bool]) -> float:
+        """The smallest useful factor on the grid, by bisection; infinite if none is."""
         factors = [2.0 ** (i / 2) for i in range(1, 25)]
-        first = bisect_left(factors, True, key=works)
+        first = bisect_left(factors, True, key=is_useful)
         return factors[first] if first < len(factors) else math.inf
 
     p = pipeline.problem
@@ -133,17 +133,17 @@ def _advice(pipeline: Pipeline, epsilon: float, delta: float, gaussian: bool) ->
     larger_epsilon = epsilon * smallest(lambda factor: useful(p, epsilon * factor))
     parts = [f"about n = {float(f'{rows:.2g}'):,.0f}"] if math.isfinite(rows) else []
     parts += [f"about epsilon = {larger_epsilon:.2g}"] if math.isfinite(larger_epsilon) else []
-    requirement = " or ".join(parts)
-    return f"a useful fit would take {requirement}" if parts else "more rows or a larger epsilon alone would not help"
+    if not parts:
+        return "more rows or a larger epsilon alone would not help"
+    return f"a useful fit would take {' or '.join(parts)}"
 
 
-def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
-    """The coefficient whose mean score equals the level of the best null columns: smaller ones are mostly missed. (At
-    that size 12 % of 60 fits with a private start selected it, and 31 % of 80 without one.)
+def detectable(problem: Problem, steps: tuple[ImprovedStep, ...]) -> float:
+    """The coefficient whose mean score equals that of the highest null columns: smaller ones are mostly missed.
 
-    Among d − s null columns about s exceed b·log(d/s) through their Gumbel noise; a coefficient c has the mean score
-    E Π_T(c + noise), times the residual's clipping loss. Without a selection it is twice the standard deviation of a
-    released coefficient.
+    Of d − s null columns about s exceed b·log(d/s) by Gumbel noise of scale b. A coefficient of this size was selected
+    in 12 % of 60 fits with a private start, and in 31 % of 80 without one. In a plan without a selection: twice the
+    standard deviation of a released coefficient.
     """
     select = next((step for step in steps if isinstance(step, Select)), None)
     last = steps[-1]
@@ -153,17 +153,17 @@ def detectable(problem: Problem, steps: tuple[Step, ...]) -> float:
     T, residual = select.clip.entry, select.clip.residual
     size = T * (residual if math.isfinite(residual) else 1.0)
     sensitivity = problem.rows_per_person * 2 * size / problem.n
-    level = top_k_scale(select.s, sensitivity, select.rho) * math.log(problem.d / problem.s)
+    highest_null = top_k_scale(select.s, sensitivity, select.rho) * math.log(problem.d / problem.s)
     grid = np.geomspace(1e-6, 10.0, 300) * problem.signal
-    reached = np.flatnonzero(_scores(problem, grid, T, residual) >= level)
-    return float(grid[reached[0]]) if reached.size else math.inf
+    detected = np.flatnonzero(_scores(problem, grid, T, residual) >= highest_null)
+    return float(grid[detected[0]]) if detected.size else math.inf
 
 
-def trim_threshold(problem: Problem, steps: tuple[Step, ...]) -> float:
-    """A level below which the largest of s null coefficients stays in more than half of all fits.
+def trim_threshold(problem: Problem, steps: tuple[ImprovedStep, ...]) -> float:
+    """A threshold that the largest of s null coefficients does not reach in more than half of all fits.
 
-    The last step's noise is known, and a coefficient's sampling error is about σ/√n; the largest of s such numbers is
-    about √(2·log 2s) standard deviations.
+    A coefficient's error has the known noise of the last step and a sampling error of about σ/√n; the largest of s
+    such errors is about √(2·log 2s) standard deviations.
     """
     last = steps[-1]
     assert isinstance(last, Refine)
@@ -177,11 +177,11 @@ def _coefficient_noise(problem: Problem, last: Refine) -> float:
 
 
 def _scores(problem: Problem, coefficients: FloatArray, T: float, residual: float) -> FloatArray:
-    """Mean selection score of a coordinate with each coefficient, the other coefficients as assumed."""
+    """The mean selection score E Π_T(y_j), or E clip(residual)·Π_T(x_j), of a coordinate with each coefficient."""
     model = problem.model
     if isinstance(model, SymmetricMixture):
         return _clipped_mean(coefficients, model.sigma, T)
-    # The response is c·x_j plus the rest: E clip(residual)·clip(x_j), by quadrature over x_j.
+    # The residual is c·x_j plus noise of standard deviation rest; quadrature over x_j.
     rest = math.hypot(model.sigma, problem.signal if isinstance(model, MissingRegression) else model.sigma)
     x = np.linspace(-4.0, 4.0, 161)
     weight = _density(x) / _density(x).sum()

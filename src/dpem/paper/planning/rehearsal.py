@@ -1,10 +1,9 @@
-"""Rehearsals of wide fits: the real steps on a narrow simulated table; other columns are simulated by their scores.
+"""Rehearsals of wide fits: the real steps on simulated tables with few columns; of other columns only scores are drawn.
 
-A plan must not read data, but the model, the assumed signal and n, d, s determine the distribution of everything that a
-fit would see. So the planner runs the fit on rows that it draws from the model. Only the s columns with signal and a
-few null columns (with coefficient 0) are simulated. The scores of the other null columns are independent and
-identically distributed, so they are drawn from a normal distribution with the mean and variance of the simulated ones.
-A rehearsal costs O(n·s + d) and depends on no real record.
+A plan must not read data, but the model, the assumed signal and n, d, s determine the distribution of the data. So the
+planner runs the fit on rows that it draws from the model. Only the s columns with signal and a few null columns (with
+coefficient 0) are simulated. The scores of the other null columns are independent and identically distributed: they
+are drawn from the normal distribution with the mean and variance of the simulated ones. A rehearsal takes O(n·s + d).
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from dpem.fitting.rehearsal import SimulatedCurator
 from dpem.paper.missing_regression import MissingRegression
 from dpem.paper.models import Model, SymmetricMixture, SymmetricRegression
 from dpem.paper.planning.simulated_rows import SameNoise, SimulatedRows
-from dpem.paper.steps import PaperState, Step
+from dpem.paper.steps import ImprovedStep, PaperState
 from dpem.privacy import mechanisms
 from dpem.privacy.accounting import Price
 from dpem.query import FloatArray, Query
 
-#: Null columns that are simulated; of the others only scores are drawn.
+#: Null columns that are simulated.
 NULL_COLUMNS = 12
-#: Rows that are simulated; for longer tables the predicted error is corrected. A private start of the regressions
-#: depends on sampling error, so it gets more rows, and the final estimate more still.
+#: Rows that are simulated at most; for longer tables the predicted error is corrected. A private start of the mixture
+#: of regressions needs many rows, so plans with one use MORE_ROWS, and MOST_ROWS for the final prediction.
 ROWS, MORE_ROWS, MOST_ROWS = 8_000, 20_000, 50_000
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a plan assumes: the public sizes, and the user's guess of the model's parameters."""
+    """What a plan assumes: the table's size, and the user's guess of the model's parameters."""
 
     model: Model
     n: int
@@ -44,7 +43,7 @@ class Problem:
     signal: float
     missing: float = 0.0
     start_distance: float | None = None
-    final: bool = False  # the final estimate for the chosen plan, on longer tables
+    final: bool = False  # whether the error of the chosen plan is predicted, on longer tables
     rows_per_person: int = 1
 
     @property
@@ -65,24 +64,24 @@ class Problem:
 
     @property
     def dtype(self) -> type[np.floating]:
-        """float32, twice as fast, where its rounding is far below the noise of a row."""
+        """float32, which is twice as fast, if its rounding is far below the noise of a row."""
         sigma, signal = self.model.sigma, self.signal
-        fine = 0.01 * signal <= sigma <= 100 * signal and 1e-6 <= sigma <= 1e6
-        return np.float32 if fine else np.float64
+        float32_suffices = 0.01 * signal <= sigma <= 100 * signal and 1e-6 <= sigma <= 1e6
+        return np.float32 if float32_suffices else np.float64
 
     @property
     def width(self) -> int:
-        """The number of simulated columns: those with signal and some null columns."""
+        """The number of simulated columns."""
         return min(self.d, self.s + NULL_COLUMNS)
 
     def tables(self, size: int, least: int, most: int) -> int:
-        """The number of simulated tables that have ``size`` entries in all, between ``least`` and ``most``."""
+        """The number of simulated tables with ``size`` numbers in all, between ``least`` and ``most``."""
         return max(least, min(most, size // (self.rows * self.width + 4 * self.d)))
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A departure of the simulated truth from the plan's assumptions: a plan should be robust to a wrong guess."""
+    """A difference of the simulated truth from the plan's assumptions, to which a plan should be robust."""
 
     sigma: float = 1.0  # true σ over assumed
     signal: float = 1.0  # true ‖β‖ over assumed
@@ -93,15 +92,15 @@ AS_ASSUMED = Departure()
 
 
 class Rehearsal:
-    """One simulated table and its true parameters. Candidate plans are compared on the same tables."""
+    """One simulated table and its true β. Candidate plans are compared on the same tables."""
 
     def __init__(self, problem: Problem, seed: int, departure: Departure = AS_ASSUMED) -> None:
         self.problem = problem
         self.beta, rows, self.start = _simulated(problem, seed, departure)
         self._curator = cache(lambda position: RehearsalCurator(rows, problem, seed + 3 * position))
-        self._states: dict[tuple[Step, ...], PaperState] = {(): PaperState.at(self.start, len(self.beta))}
+        self._states: dict[tuple[ImprovedStep, ...], PaperState] = {(): PaperState.at(self.start, len(self.beta))}
 
-    def error(self, steps: Sequence[Step]) -> float:
+    def error(self, steps: Sequence[ImprovedStep]) -> float:
         """‖β̂ − β‖ (up to sign, for mixtures) after the steps."""
         beta = self._after(tuple(steps)).beta
         distance = float(np.linalg.norm(beta - self.beta))
@@ -109,8 +108,8 @@ class Rehearsal:
             distance = min(distance, float(np.linalg.norm(beta + self.beta)))
         return distance
 
-    def _after(self, steps: tuple[Step, ...]) -> PaperState:
-        """The state after these steps, cached; a step's noise depends on its position alone."""
+    def _after(self, steps: tuple[ImprovedStep, ...]) -> PaperState:
+        """The state after these steps, cached. The noise of a step depends on its position alone."""
         if steps not in self._states:
             before, curator = self._after(steps[:-1]), self._curator(len(steps))
             self._states[steps] = steps[-1].run(curator, self.problem.model, before)  # type: ignore[arg-type]
@@ -118,14 +117,14 @@ class Rehearsal:
 
 
 def rehearsals(problem: Problem, count: int, seed: int, departure: Departure = AS_ASSUMED) -> list[Rehearsal]:
-    """So many simulated tables, each from its own seed."""
+    """``count`` simulated tables, each from its own seed."""
     return [Rehearsal(problem, seed + 10 * i, departure) for i in range(count)]
 
 
 def _simulated(
     problem: Problem, seed: int, departure: Departure
 ) -> tuple[FloatArray, SimulatedRows, FloatArray | None]:
-    """True coefficients, rows that follow them, and the starting value (None: a private start)."""
+    """The true β, rows drawn from it, and the starting value (None: a private start)."""
     rng = np.random.default_rng(seed)
     width = problem.width
     beta = np.zeros(width)
@@ -151,7 +150,7 @@ def _simulated(
 
 
 class RehearsalCurator(SimulatedCurator):
-    """A curator of simulated rows, with the noise of n rows and d columns, the same at every query."""
+    """A curator of simulated rows with the noise of a table of n rows and d columns, the same at every query."""
 
     def __init__(self, source: SimulatedRows, problem: Problem, seed: int) -> None:
         super().__init__(source, problem.n, seed, problem.rows_per_person)
@@ -164,15 +163,15 @@ class RehearsalCurator(SimulatedCurator):
     ) -> NDArray[np.intp]:
         mean = self._mean(query)
         v = np.abs(offset + step * mean)
-        null, simulated = mean[self._problem.s :], self._problem.width
-        if self._problem.d > simulated:
-            spread = null.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
-            others = null.mean() + spread * self._scores.normal(self._problem.d - simulated)
-            v = np.concatenate([v, np.abs(step * others)])
+        null_scores, width = mean[self._problem.s :], self._problem.width
+        if self._problem.d > width:
+            spread = null_scores.std(ddof=1) * math.sqrt(self._problem.rows / self._problem.n)
+            drawn = null_scores.mean() + spread * self._scores.normal(self._problem.d - width)
+            v = np.concatenate([v, np.abs(step * drawn)])
         sensitivity = abs(step) * self.sensitivity(query, "linf")
         chosen = mechanisms.noisy_top_k(self._noise, v, k, sensitivity, Price(rho), 0.0)
-        real = chosen[chosen < simulated]
-        unchosen = np.ones(simulated, dtype=bool)
-        unchosen[: self._problem.s] = unchosen[real] = False
-        # A chosen column that has only a score is represented by a simulated null column.
-        return np.concatenate([real, np.flatnonzero(unchosen)[: k - len(real)]])
+        simulated = chosen[chosen < width]
+        free_null = np.ones(width, dtype=bool)
+        free_null[: self._problem.s] = free_null[simulated] = False
+        # A simulated null column stands for a chosen one of which only the score was drawn.
+        return np.concatenate([simulated, np.flatnonzero(free_null)[: k - len(simulated)]])

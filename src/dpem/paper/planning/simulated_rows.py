@@ -1,7 +1,7 @@
-"""Simulated rows of a rehearsal, and sums over them in a few matrix products.
+"""The simulated rows of a rehearsal, with sums by a few matrix products.
 
 A search sends thousands of queries to a few short tables. Simulated rows need no protection against rounding or entries
-that are not finite. The sums equal those of :mod:`dpem.paper.engine` up to rounding, but need no compilation.
+that are not finite. The sums equal those of :mod:`dpem.paper.engine` up to rounding, without its compilation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpem.tables.blocks import numpy_api
 
 
 class SimulatedRows(ArraySource):
-    """A short table, stored by columns, with 0 in place of missing entries; sums are computed in ``dtype``."""
+    """A table stored by columns, with 0 in place of missing entries. Sums are computed in ``dtype``."""
 
     def __init__(self, X: FloatArray, y: FloatArray | None = None, dtype: DTypeLike = np.float64) -> None:
         self._columns: NDArray[np.floating] = X.T.astype(dtype, order="C")
@@ -38,7 +38,7 @@ class SimulatedRows(ArraySource):
         if isinstance(query, MomentQuery):
             return np.asarray(query.block(numpy_api, self._columns[query.support].T, self._y), dtype=float)
         assert isinstance(query, ExceedanceQuery)
-        if query not in self._exceedances:  # plans that differ in prices alone repeat it
+        if query not in self._exceedances:  # many plans send the same one
             self._exceedances[query] = self._exceedance(query)
         return self._exceedances[query]
 
@@ -58,33 +58,33 @@ class SimulatedRows(ArraySource):
         return np.asarray(total, dtype=float)
 
     def _support(self, query: SupportQuery) -> FloatArray:
-        """Σ f_i·u_i with u_i = a_i·x_i − centre (c_i·β_j where an entry is missing), f_i = min(1, radius/‖u_i‖).
+        """Σ f_i·u_i with u_i = a_i·x_i − centre (c_i·β_j in place of missing entries), f_i = min(1, radius/‖u_i‖).
 
-        ‖u‖² is put together from products that need no copy of the rows: a²‖x‖² − 2a⟨x, centre⟩ + ‖centre‖², and with
-        h the missing entries of a row c²⟨h, β²⟩ − 2c⟨h, β⊙centre⟩ more.
+        So that no array of the u_i is needed, ‖u‖² = a²‖x‖² − 2a⟨x, centre⟩ + ‖centre‖² + c²⟨h, β²⟩ − 2c⟨h, β⊙centre⟩,
+        where h is 1 at the missing entries of a row and x is 0 there.
         """
         part, centre = self._part(query.support), query.centre.astype(self.dtype)
         beta = query.beta[query.support].astype(self.dtype)
         a, c, hidden = part.weights(query, beta, self._y)
         square = a * a
         square *= part.squares
-        if central := bool(centre.any()):
+        if is_centred := bool(centre.any()):
             square += centre @ centre - 2.0 * a * (centre @ part.x)
         if part.missing is not None:
             square += c * c * hidden
-            if central:
+            if is_centred:
                 square -= 2.0 * c * ((beta * centre) @ part.missing)
         np.maximum(square, query.radius**2, out=square)
         factor = query.radius / np.sqrt(square, out=square)
         total = part.x @ (factor * a)
-        if central:
+        if is_centred:
             total -= centre * factor.sum()
         if part.missing is not None:
             total += beta * (part.missing @ (factor * c))
         return np.asarray(total, dtype=float)
 
     def _part(self, columns: NDArray[np.intp]) -> _Part:
-        """These columns; the last ones are cached, as a fit stays on one support."""
+        """These columns. The last ones are cached, since the refining steps share a support."""
         key, (last, part) = columns.tobytes(), self._last_part
         if last != key:
             part = _Part(self._columns[columns], None if self._missing is None else self._missing[columns])
@@ -106,7 +106,7 @@ class _Part:
     def weights(
         self, query: CoordinateQuery | SupportQuery, beta: NDArray[np.floating], y: NDArray[np.floating] | None
     ) -> tuple[Array, Array, Array]:
-        """The model's (a, c) of each row, and ‖h⊙β‖² where h marks missing entries."""
+        """The model's (a, c) of each row, and ‖h⊙β‖²."""
         hidden = None
         if query.has_missing:
             hidden = np.zeros(self.x.shape[1]) if self.missing is None else (beta * beta) @ self.missing
@@ -114,11 +114,11 @@ class _Part:
 
 
 class SameNoise(SeededNoise):
-    """The same draw of each length for every query: plans are compared under the same noise."""
+    """Noise that is the same for every query of the same length, so that plans are compared under the same noise."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        self._draw = cache(lambda law, size: getattr(np.random.default_rng(seed), law)(size=size))
+        self._draw = cache(lambda distribution, size: getattr(np.random.default_rng(seed), distribution)(size=size))
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
         noisy = -(scores + self._draw("gumbel", len(scores)))
