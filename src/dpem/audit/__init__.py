@@ -1,1 +1,1 @@
-"""Audits: whether the guarantee is kept, measured on fits rather than argued from formulas."""
+"""Audits: tests of the privacy guarantee by measurements on fits."""

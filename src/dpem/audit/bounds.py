@@ -1,6 +1,4 @@
-"""Lower bounds on ε that hold with a stated confidence, from independent runs of a mechanism on each of two
-neighbouring tables. Nothing else is assumed.
-"""
+"""Lower bounds on ε with a stated confidence, from independent runs of a mechanism on two neighbouring tables."""
 
 from __future__ import annotations
 
@@ -21,17 +19,17 @@ from dpem.query import FloatArray
 
 #: The confidence of every bound in this package, unless another is given.
 CONFIDENCE = 0.999
-#: Part of the runs on which events are chosen; the others judge them.
+#: The fraction of the runs on which events are chosen. The bounds are computed from the others.
 CHOOSING = 0.1
-#: Thresholds that are tried.
+#: The number of thresholds that are tried.
 THRESHOLDS = 400
-#: Runs between two reports of progress.
+#: The number of runs between two reports of progress.
 BATCH = 100
 
 
 @dataclass(frozen=True)
 class Event:
-    """A set of outcomes: scores at or beyond a threshold, and which of the two tables makes it more likely."""
+    """A set of outcomes: scores at or beyond a threshold; and which of the two tables makes it more likely."""
 
     threshold: float
     above: bool
@@ -44,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """ε is at least ``epsilon``, by this event, with the stated confidence; ``runs`` were made on both tables."""
+    """ε is at least ``epsilon``, according to the probabilities of ``event`` in ``runs`` runs on both tables."""
 
     epsilon: float
     event: Event
@@ -52,38 +50,39 @@ class LowerBound:
 
 
 def lower_confidence_limit(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
-    """Clopper and Pearson's lower limit of a probability: below it with probability at least 1 − failure.
+    """Clopper and Pearson's lower confidence limit of a probability p, from ``count`` successes.
 
-    *Lemma.* *Proof.* The limit L(c) is the p at which c or more successes have probability ``failure``, and it grows
-    with c. If L(C) > p, then C exceeds every c with L(c) ≤ p; the least such C has P_p(C or more) ≤ failure. ∎
+    *Lemma.* It exceeds p with probability at most ``failure``. *Proof.* The limit L(c) is the probability at which c or
+    more successes have probability ``failure``, and increases with c. Let c* be the least c with L(c) > p. The limit
+    exceeds p if there are c* or more successes, which has probability at most ``failure`` at p < L(c*). ∎
     """
     c = np.asarray(count, dtype=float)
     return np.where(c > 0, beta.ppf(failure, np.maximum(c, 1e-9), runs - c + 1), 0.0)
 
 
 def upper_confidence_limit(count: ArrayLike, runs: int, failure: float) -> NDArray[np.float64]:
-    """The upper limit: that of the successes is one minus the lower limit of the failures."""
+    """Clopper and Pearson's upper confidence limit: one minus the lower limit for the number of failures."""
     return 1.0 - lower_confidence_limit(runs - np.asarray(count, dtype=float), runs, failure)
 
 
 def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: float = CONFIDENCE) -> LowerBound:
-    """A lower bound on the ε of a mechanism at ``delta``, from the scores of its outcomes on two neighbours.
+    """A lower bound on the ε of a mechanism at ``delta``, from scores of its outcomes on two neighbours.
 
-    A score may be anything that is computed from what was released. The better it distinguishes the tables, the larger
-    the bound; the likelihood ratio is the best there is.
+    A score may be any function of what was released. The better it distinguishes the tables, the larger the bound; the
+    likelihood ratio is best.
 
     *Lemma.* If the mechanism is (ε, δ)-private, the result exceeds ε with probability at most 1 − confidence.
-    *Proof.* An event S (a threshold, a side, and the table that makes it likelier) is chosen on a part of the runs. The
-    other runs are independent of that choice, so given S the counts in them are binomial with p = P(M(D) ∈ S) and
-    q = P(M(D′) ∈ S), or with D and D′ exchanged. Unless one of the limits fails, p_low ≤ p ≤ e^ε·q + δ ≤ e^ε·q_high +
-    δ, that is log((p_low − δ)/q_high) ≤ ε. Privacy holds in both orders of the tables, so whichever order S names, the
-    inequality is one that the claim asserts. Two events are chosen and judged, with two limits each: every limit has a
-    quarter of 1 − confidence to fail with. ∎ One event is the best by the normal curves that fit the scores, the other
-    the best as counted: the first is not misled by chance, the second not by scores that are not normal.
+    *Proof.* An event S (a threshold, a side, and the table that makes it more likely) is chosen on some of the runs.
+    The other runs are independent of that choice, so given S their counts are binomial with p = P(M(D) ∈ S) and
+    q = P(M(D′) ∈ S), or with D and D′ exchanged. If all confidence limits hold, p_low ≤ p ≤ e^ε·q + δ ≤ e^ε·q_high + δ,
+    so log((p_low − δ)/q_high) ≤ ε. Privacy claims this inequality for both orders of the tables. There are two events
+    with two limits each, and each limit fails with probability at most (1 − confidence)/4. ∎ One event is the best
+    for normal distributions with the means and variances of the scores, the other for the scores as counted: the first
+    is robust to chance, the second to scores that are not normal.
 
     >>> rng = np.random.default_rng(0)
-    >>> found = lower_bound(rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000), delta=1e-5)
-    >>> 1.8 < found.epsilon < 4.38  # the exact ε of a shift by one standard deviation, at this δ
+    >>> bound = lower_bound(rng.normal(1, 1, 20_000), rng.normal(0, 1, 20_000), delta=1e-5)
+    >>> 1.8 < bound.epsilon < 4.38  # the exact ε of a shift by one standard deviation, at this δ
     True
     """
     tables = [np.asarray(scores, dtype=float) for scores in (first, second)]
@@ -92,16 +91,14 @@ def lower_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: f
     if not 0 < confidence < 1:
         raise ArgumentError("confidence", f"must lie strictly between 0 and 1, got {confidence!r}.")
     failure = (1 - confidence) / 4
-    cuts = [math.ceil(CHOOSING * len(scores)) for scores in tables]
-    choosing = [np.sort(scores[:cut]) for scores, cut in zip(tables, cuts, strict=True)]
-    judging = [scores[cut:] for scores, cut in zip(tables, cuts, strict=True)]
+    splits = [np.split(scores, [math.ceil(CHOOSING * len(scores))]) for scores in tables]
+    choosing, remaining = [np.sort(chosen) for chosen, _ in splits], [scores for _, scores in splits]
     thresholds = np.unique(np.quantile(np.concatenate(choosing), np.linspace(0, 1, THRESHOLDS), method="nearest"))
     bounds = []
-    for shares in (_by_curve, _by_count):
-        event = _best(
-            thresholds, [shares(scores, thresholds) for scores in choosing], list(map(len, judging)), delta, failure
-        )
-        likelier, other = judging if event.likelier_on_first else judging[::-1]
+    for tail_shares in (_normal_tail, _empirical_tail):
+        shares = [tail_shares(scores, thresholds) for scores in choosing]
+        event = _best_event(thresholds, shares, list(map(len, remaining)), delta, failure)
+        likelier, other = remaining if event.likelier_on_first else remaining[::-1]
         p = float(lower_confidence_limit(event.count(likelier), len(likelier), failure))
         q = float(upper_confidence_limit(event.count(other), len(other), failure))
         bounds.append(LowerBound(float(_epsilon(p, q, delta)), event, sum(map(len, tables))))
@@ -113,9 +110,11 @@ def _epsilon(p: ArrayLike, q: ArrayLike, delta: float) -> NDArray[np.float64]:
     return np.log(np.maximum((np.asarray(p) - delta) / np.asarray(q), 1.0))
 
 
-def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], delta: float, failure: float) -> Event:
-    """The event with the largest bound if of ``sizes`` runs on either table the given shares were at or above the
-    thresholds.
+def _best_event(
+    thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], delta: float, failure: float
+) -> Event:
+    """The event with the largest bound if, of ``sizes[i]`` runs on table i, the fractions ``shares[i]`` have scores at
+    or above the thresholds.
     """
     best, event = -1.0, Event(float(thresholds[0]), True, True)
     for above in (True, False):
@@ -125,26 +124,26 @@ def _best(thresholds: FloatArray, shares: list[FloatArray], sizes: list[int], de
             p = lower_confidence_limit(inside[i] * sizes[i], sizes[i], failure)
             q = upper_confidence_limit(inside[j] * sizes[j], sizes[j], failure)
             bounds = _epsilon(p, q, delta)
-            place = int(np.argmax(bounds))
-            if bounds[place] > best:
-                best, event = float(bounds[place]), Event(float(thresholds[place]), above, on_first)
+            k = int(np.argmax(bounds))
+            if bounds[k] > best:
+                best, event = float(bounds[k]), Event(float(thresholds[k]), above, on_first)
     return event
 
 
-def _by_count(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
-    """The part of the scores at or above each threshold, half a score towards the middle: none counts as impossible."""
+def _empirical_tail(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """The fraction of the scores at or above each threshold, smoothed so that it is never 0 or 1."""
     above = len(ordered) - np.searchsorted(ordered, thresholds, side="left")
     return np.asarray((above + 0.5) / (len(ordered) + 1))
 
 
-def _by_curve(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
-    """The same by the normal curve with their mean and spread."""
+def _normal_tail(ordered: FloatArray, thresholds: FloatArray) -> FloatArray:
+    """The probability at or above each threshold of the normal distribution with the scores' mean and variance."""
     spread = max(float(np.std(ordered)), 1e-12 * float(np.max(np.abs(ordered))), 1e-300)
     return np.asarray(ndtr((np.mean(ordered) - thresholds) / spread))
 
 
 class Subject(Protocol):
-    """A mechanism with a claim, and two neighbouring tables chosen to distinguish best."""
+    """A mechanism with a claimed (ε, δ), and two neighbouring tables that its releases distinguish well."""
 
     @property
     def name(self) -> str: ...
@@ -157,16 +156,16 @@ class Subject(Protocol):
 
     @property
     def adversaries(self) -> tuple[str, ...]:
-        """The adversaries, by what each observes: one column of scores for each."""
+        """The adversaries, named by what each observes. Each has a column of scores."""
 
     def scores(self, neighbour: bool, runs: int) -> FloatArray:
-        """Scores of that many independent runs on D, or on its neighbour D′: a row for each run."""
+        """The scores of independent runs on D, or on its neighbour D′; one row per run."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim (ε, δ), and the lower bound on ε that an audit found; ``seconds`` are processor time, ``note`` is shown
-    with the subject.
+    """A claimed (ε, δ), and an audit's lower bound on ε. ``seconds`` are processor time, ``note`` is printed with the
+    subject.
 
     >>> print(Finding("values", "every release", 1.0, 1e-5, 0.41, 2000, 3.0))
     values, every release: claimed 1, at least 0.41 with 99.9 % confidence: consistent
@@ -184,20 +183,20 @@ class Finding:
 
     @property
     def consistent(self) -> bool:
-        """Whether the claim survived. A violated one is wrong, up to what the confidence leaves."""
+        """Whether the bound is at most the claimed ε. If not, the claim is wrong, at the stated confidence."""
         return self.lower <= self.epsilon
 
     def __str__(self) -> str:
         verdict = "consistent" if self.consistent else "VIOLATED"
-        what = ", ".join(part for part in (self.subject, self.adversary, self.note) if part)
+        subject = ", ".join(part for part in (self.subject, self.adversary, self.note) if part)
         return (
-            f"{what}: claimed {self.epsilon:g}, at least {self.lower:.2f} "
+            f"{subject}: claimed {self.epsilon:g}, at least {self.lower:.2f} "
             f"with {self.confidence * 100:g} % confidence: {verdict}"
         )
 
 
 def findings(subject: Subject, first: FloatArray, second: FloatArray, seconds: float) -> list[Finding]:
-    """One finding for each adversary, from the scores on D and on its neighbour."""
+    """One finding for each adversary, from the scores on D (``first``) and on its neighbour."""
     results = []
     for column, adversary in enumerate(subject.adversaries):
         bound = lower_bound(first[:, column], second[:, column], subject.delta)
@@ -207,20 +206,20 @@ def findings(subject: Subject, first: FloatArray, second: FloatArray, seconds: f
 
 
 def audit(subject: Subject, runs: int, *, tick: Callable[[int], object] = lambda runs: None) -> list[Finding]:
-    """Run a subject on both of its tables, half of the runs each, and bound its ε from below.
+    """Run a mechanism on both tables, half of the runs each, and bound its ε from below.
 
-    ``tick`` is called with the number of runs that were finished since it was called before.
+    ``tick`` is called with the number of runs finished since its last call.
     """
     if runs < 40:
         raise ArgumentError("runs", f"must be at least 40, 20 on each table, got {runs!r}.")
     if not math.isfinite(subject.epsilon):
         raise ArgumentError("epsilon", "must be finite: without it nothing is claimed.")
-    begun, scores = time.process_time(), []
+    start, scores = time.process_time(), []
     for neighbour in (False, True):
         parts = []
         for done in range(0, runs // 2, BATCH):
-            with thread_limit(1):  # the tables are too small for a second thread
+            with thread_limit(1):  # a second thread does not speed up tables this small
                 parts.append(subject.scores(neighbour, min(BATCH, runs // 2 - done)))
             tick(len(parts[-1]))
         scores.append(np.concatenate(parts))
-    return findings(subject, scores[0], scores[1], time.process_time() - begun)
+    return findings(subject, scores[0], scores[1], time.process_time() - start)

@@ -1,12 +1,13 @@
-"""Audits of any registered model, a third party's included, of the search and of the scaler: no model is named here.
+"""Audits of any registered model, including those of other packages, of the search and of the scaler.
 
-The estimator is made from its signature with unit bounds, or two levels a column where it takes levels alone. Its
-tables are invented. Of the corners of the box that the bounds span, and a row without any entry, the audit takes the
-pair that the releases distinguish best: the largest sum over the releases of (change/scale)², from replays.
+The estimator is made from its signature with unit bounds, or with two levels per column if it takes levels only. The
+tables are simulated. One record is replaced by a corner of the bounds, or by a row without any entry: the audit uses
+the pair of these tables that the releases distinguish best, with the largest sum over the releases of (change/scale)²
+in replays.
 
-A fit is scored by how much likelier its releases are on one table than on the other. The noise's law is public, so
-whoever knows both tables can compute that ratio, and by Neyman and Pearson's lemma no other function of the releases
-distinguishes the tables more often.
+A fit is scored by the likelihood ratio of its releases on the two tables. An adversary who knows both tables can
+compute it, since the distribution of the noise is public, and by the Neyman–Pearson lemma no other function of the
+releases distinguishes the tables better.
 """
 
 from __future__ import annotations
@@ -32,17 +33,16 @@ from dpem.query import FloatArray
 from dpem.tables import Source
 
 ROWS, COLUMNS = 200, 4
-#: A corner for a model without bounds: beyond every clip.
+#: The coordinates of corners for a model without bounds, beyond every clip.
 FAR = 1e9
-#: Pairs of neighbours that are compared again after the first replay, and how many times: the distance depends on the
-#: noise of the fit.
-FINALISTS, AGAIN = 3, 2
+#: The number of pairs of neighbours that are compared again, and how often, since distances depend on the fit's noise.
+FINALISTS, REPEATS = 3, 2
 
 
 @dataclass(frozen=True)
 class Fit:
     """An estimator on two neighbouring tables. The adversary knows both, sees every release and scores a fit by the
-    likelihood ratio of all answers: from the totals of both tables where all noise is Gaussian, by a replay elsewhere.
+    likelihood ratio of all answers: from the totals of both tables if all noise is Gaussian, otherwise by a replay.
     """
 
     name: str
@@ -74,17 +74,16 @@ class Fit:
         return fitted(record(self.estimator, *in_memory(self.tables[neighbour]), second=second))
 
     def ratio(self, tape: Tape, neighbour: bool) -> float:
-        """log-likelihood ratio of what was released, of D over its neighbour."""
+        """The log-likelihood ratio of all releases, of D over its neighbour."""
         sign = -1.0 if neighbour else 1.0
         if self.sources is not None:
             return sign * gaussian_transcript_ratio(tape)
-        return sign * transcript_ratio(
-            tape, record(self.estimator, *in_memory(self.tables[not neighbour]), frozen=tape)
-        )
+        replayed = record(self.estimator, *in_memory(self.tables[not neighbour]), frozen=tape)
+        return sign * transcript_ratio(tape, replayed)
 
 
 def fitted(tape: Tape) -> Tape:
-    """The tape, if its fit was not refused."""
+    """The tape; ValueError if its fit was refused."""
     if "refused" in tape.outcome:
         _, _, reason = tape.outcome["refused"].partition(": ")
         raise ValueError(f"the fit to be audited was refused: {reason.rstrip('.')}.")
@@ -103,46 +102,46 @@ def subject(model: str, *, epsilon: float, delta: float, rows: int = ROWS, colum
     replays = [(corner, record(estimator, *in_memory(corner), frozen=tape)) for corner in corners]
     pairs = sorted(itertools.combinations(replays, 2), key=lambda pair: -_distance(pair[0][1], pair[1][1]))[:FINALISTS]
     tables = [(one, two) for (one, _), (two, _) in pairs]
-    best = max(tables, key=lambda pair: sum(_new_distance(estimator, *pair) for _ in range(AGAIN)))
-    tapes = [fitted(record(estimator, *in_memory(one))) for one in best]
-    first, second = (one.source for one in tapes)
+    best = max(tables, key=lambda pair: sum(_new_distance(estimator, *pair) for _ in range(REPEATS)))
+    tapes = [fitted(record(estimator, *in_memory(table))) for table in best]
+    first, second = (tape.source for tape in tapes)
     if model == "search" or first is None or second is None or any(a.kind != "gaussian" for a in tapes[0].answers):
         return Fit(model, estimator, best)
     return Fit(model, estimator, best, sources=(first, second))
 
 
 def replay_model(model: str, *, epsilon: float, delta: float, rows: int = ROWS, columns: int = COLUMNS) -> Verdict:
-    """Record a fit of a model to an invented table and play it again on every kind of neighbour."""
+    """Record a fit of a model to a simulated table and replay it on every kind of neighbour."""
     estimator, table = estimator_of(model, epsilon, delta, columns), simulated_table(model, rows, columns)
     first = fitted(record(estimator, *in_memory(table)))
     verdict = Verdict(list(excess_cost(first, epsilon, delta)))
-    for kind in neighbours(table, np.ones(columns), missing=True, broken=True):
-        verdict.merge(compare(first, record(estimator, *in_memory(kind), frozen=first)), kind.name)
+    for neighbour in neighbours(table, np.ones(columns), missing=True, broken=True):
+        verdict.merge(compare(first, record(estimator, *in_memory(neighbour), frozen=first)), neighbour.name)
     return verdict
 
 
 def estimator_of(model: str, epsilon: float, delta: float, columns: int) -> BaseEstimator:
-    """The estimator at its defaults, with what its signature says that it must know."""
-    takes = inspect.signature(kind := _kind(model)).parameters
-    levels = {f"x{j}": [0, 1] for j in range(columns)}
+    """The estimator with default settings, and the bounds, levels, σ and start that its signature has."""
+    parameters = inspect.signature(estimator := _class(model)).parameters
     settings = {"bounds": (-1.0, 1.0), "y_bounds": (0.0, 1.0), "sigma": 0.5, "start": "equal"}
-    settings |= {} if "bounds" in takes else {"levels": levels}
-    settings = {name: value for name, value in settings.items() if name in takes}
+    settings |= {} if "bounds" in parameters else {"levels": {f"x{j}": [0, 1] for j in range(columns)}}
+    settings = {name: value for name, value in settings.items() if name in parameters}
     if model == "search":
-        return DPGridSearch(kind(**settings), {"check": [True, False]}, epsilon=epsilon, delta=delta)
-    return kind(epsilon=epsilon, delta=delta, **settings)
+        return DPGridSearch(estimator(**settings), {"check": [True, False]}, epsilon=epsilon, delta=delta)
+    return estimator(epsilon=epsilon, delta=delta, **settings)
 
 
-def _kind(model: str) -> type[PrivateFit]:
-    """The class of the audited estimator; of the search, that of the first general model without a response."""
+def _class(model: str) -> type[PrivateFit]:
+    """The class of the audited estimator; in a search, that of the first general model without a response."""
     if model == "scaler":
         return DPStandardScaler
-    kinds = map(registry.estimator, registry.general() if model == "search" else (model,))
-    return next(kind for kind in kinds if model != "search" or not kind._needs_y)
+    if model != "search":
+        return registry.estimator(model)
+    return next(kind for kind in map(registry.estimator, registry.general()) if not kind._needs_y)
 
 
 class _Box(NamedTuple):
-    """The corners of what a model may be fitted to: entries, responses, and whether entries are levels."""
+    """The range of the entries that a model may be fitted to, extreme responses, and whether entries are levels."""
 
     low: float
     high: float
@@ -151,26 +150,27 @@ class _Box(NamedTuple):
 
 
 def _box(model: str) -> _Box:
-    takes = inspect.signature(kind := _kind(model)).parameters
-    levels = "levels" in takes and "bounds" not in takes
-    high = 1.0 if levels or "bounds" in takes else FAR
-    responses = (0.0, 1.0) if takes.keys() & {"classes", "y_bounds"} else (-FAR, FAR)
-    return _Box(0.0 if levels else -high, high, responses if kind._needs_y else (), levels)
+    parameters = inspect.signature(estimator := _class(model)).parameters
+    levels = "levels" in parameters and "bounds" not in parameters
+    high = 1.0 if levels or "bounds" in parameters else FAR
+    responses = (0.0, 1.0) if parameters.keys() & {"classes", "y_bounds"} else (-FAR, FAR)
+    return _Box(0.0 if levels else -high, high, responses if estimator._needs_y else (), levels)
 
 
 def simulated_table(model: str, rows: int, columns: int) -> Table:
-    """Rows within the bounds, with responses for a model that has them: the same at every call."""
+    """Rows within the bounds, and responses if the model has them; the same at every call."""
     rng, box = np.random.default_rng(0), _box(model)
     X = rng.integers(0, 2, (rows, columns)).astype(float) if box.levels else rng.uniform(-1, 1, (rows, columns))
     if not box.responses:
         return Table("as drawn", X, None)
     y = (X[:, 0] + rng.uniform(-1, 1, size=rows)) / 2
-    if box.responses[0] == 0.0:  # positive, as some models need; 0 and 1 where there are classes
-        y = (y > 0).astype(float) if "classes" in inspect.signature(_kind(model)).parameters else (y + 1) / 2
+    if box.responses[0] == 0.0:  # classes are 0 and 1; other responses are in [0, 1]
+        y = (y > 0).astype(float) if "classes" in inspect.signature(_class(model)).parameters else (y + 1) / 2
     return Table("as drawn", X, y)
 
 
 def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]]:
+    """Names, entries and responses of the rows that replace a record."""
     box = _box(model)
     for y in box.responses or (0.0,):
         yield f"upper corner, response {y:g}", np.full(columns, box.high), y
@@ -180,15 +180,13 @@ def _corners(model: str, columns: int) -> Iterator[tuple[str, FloatArray, float]
 
 
 def _distance(one: Tape, two: Tape) -> float:
-    """How well the releases distinguish two tables that were given the same answers: for Gaussian noise alone, the
-    squared distance in units of it.
-    """
+    """Σ over the releases of (change/scale)², from the tapes of two tables with the same answers."""
     pairs = zip(one.answers, two.answers, strict=True)
     return float(sum(np.sum(((a.statistic - b.statistic) / a.scale) ** 2) for a, b in pairs))
 
 
 def _new_distance(estimator: BaseEstimator, one: Table, two: Table) -> float:
-    """The distance in a fit with noise of its own."""
+    """The distance in a new fit."""
     first = fitted(record(estimator, *in_memory(one)))
     return _distance(first, record(estimator, *in_memory(two), frozen=first))
 
@@ -197,7 +195,7 @@ def _new_distance(estimator: BaseEstimator, one: Table, two: Table) -> float:
 
 
 def gaussian_ratio(answer: FloatArray, first: FloatArray, second: FloatArray, scale: float) -> float:
-    """log of the density of the answer around ``first`` over that around ``second``, for N(0, scale²) noise.
+    """The log-ratio of the densities of N(first, scale²) and N(second, scale²) at the answer.
 
     >>> gaussian_ratio(np.array([0.0]), np.array([0.0]), np.array([2.0]), 1.0)
     2.0
@@ -207,11 +205,11 @@ def gaussian_ratio(answer: FloatArray, first: FloatArray, second: FloatArray, sc
 
 
 def plackett_luce(scores: FloatArray, chosen: NDArray[np.intp]) -> float:
-    """log P(these places, in this order, are the first of score + Gumbel(1)).
+    """log P(the largest of scores + Gumbel(1) noise are these positions, in this order).
 
-    *Lemma.* It is Σ_r (score of the r-th − log Σ exp(scores left at round r)). *Proof.* By the Gumbel-max property
-    the largest is j with probability proportional to exp(score_j), and given it the others are again the largest of
-    what is left (Plackett and Luce's law). ∎
+    *Lemma.* It is Σ_r (score of the r-th − log Σ exp(scores not chosen before round r)). *Proof.* The largest is j with
+    probability proportional to exp(score_j) (Gumbel-max trick), and given that, the order of the others has the same
+    distribution without j (the Plackett–Luce model). ∎
 
     >>> float(np.exp(plackett_luce(np.zeros(4), np.array([2, 0]))).round(12)) == round(1 / 4 / 3, 12)
     True
@@ -225,12 +223,11 @@ def plackett_luce(scores: FloatArray, chosen: NDArray[np.intp]) -> float:
 
 
 def transcript_ratio(first: Tape, second: Tape) -> float:
-    """log-likelihood ratio of everything that was released in a fit: the tape of the fit to one table, and that of the
-    same answers replayed on the other; positive if the outcome is likelier on the first tape's table.
+    """The log-likelihood ratio of all releases of a fit to the table of ``first``, over that of its replay ``second``.
 
-    *Lemma.* It is the sum over the answers of the ratio for each, given those before. *Proof.* The chain rule; given
-    the earlier answers, the statistic and the scale of the next are what the replay computes. ∎ Of peeling with Laplace
-    noise the sampler's answers are not released, so a fit that peels has no such ratio.
+    *Lemma.* It is the sum of the log-ratios of the answers, each given those before. *Proof.* The chain rule: given the
+    earlier answers, the replay computes the next statistic and its scale. ∎ The answers of peeling with Laplace noise
+    are not released one by one, so a fit that peels has no such ratio.
     """
     total = 0.0
     for one, two in zip(first.answers, second.answers, strict=True):
@@ -244,8 +241,8 @@ def transcript_ratio(first: Tape, second: Tape) -> float:
 
 
 def gaussian_transcript_ratio(tape: Tape) -> float:
-    """The same for a fit with Gaussian noise alone, from one tape that has the totals of the other table beside its
-    own: given the answers, the queries are the same on both, so no replay is needed.
+    """The same for a fit with Gaussian noise only, from one tape that has the changes of the totals on the other table.
+    No replay is needed: given the answers, the queries are the same on both tables.
     """
     total, change = 0.0, np.zeros(0)
     for event in tape.events:

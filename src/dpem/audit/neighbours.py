@@ -24,15 +24,15 @@ class Table(NamedTuple):
 def replacement_rows(
     X: Rows, y: FloatArray | None, beta: FloatArray, row: int, *, missing: bool = False, broken: bool = False
 ) -> Iterator[tuple[str, Rows, float]]:
-    """The rows that can replace a row: name, entries, response. ``beta`` is the direction of the fitted coefficients.
-    ``missing`` adds rows with missing entries, ``broken`` rows whose entries are not finite.
+    """Rows that can replace ``row``: name, entries, response. Some are along or against the coefficients ``beta``.
+    ``missing`` adds rows with missing entries, ``broken`` rows with entries that are not finite.
     """
     d, dtype = X.shape[1], X.dtype
-    ordinary, response = X[row].copy(), 0.0 if y is None else float(y[row])
+    entries, response = X[row].copy(), 0.0 if y is None else float(y[row])
     big = 3e38 if dtype == np.float32 else 1e300
     signs = np.where(beta < 0, -1.0, 1.0)
-    single, turned = np.zeros(d), -1e6 * signs
-    single[d // 2], turned[0] = big, 1e3 * signs[0]
+    single, mostly_against = np.zeros(d), -1e6 * signs
+    single[d // 2], mostly_against[0] = big, 1e3 * signs[0]
     other = (row + 1) % len(X)
 
     yield "outlier above", np.full(d, big), 1e300
@@ -46,9 +46,9 @@ def replacement_rows(
     yield "along the fit", 1e6 * signs, 1e6
     yield "along the fit, response against it", 1e6 * signs, -1e6
     yield "against the fit", -1e6 * signs, 1e6
-    yield "against the fit but for one entry", turned, 1e6
-    yield "far response", ordinary, 1e300
-    yield "far response below", ordinary, -1e300
+    yield "against the fit but for one entry", mostly_against, 1e6
+    yield "far response", entries, 1e300
+    yield "far response below", entries, -1e300
     yield "at the scale of the fit", 3.0 * signs, -3.0
     yield "the largest numbers", np.full(d, float(np.finfo(dtype).max)), float(np.finfo(np.float64).max)
     if missing:
@@ -81,7 +81,7 @@ def neighbours(
     broken: bool = False,
     where: NDArray[np.intp] | None = None,
 ) -> Iterator[Table]:
-    """Tables that differ from this one in the rows ``where`` (one in the middle, if not given), of every kind.
+    """One neighbouring table for each kind of replacement of the rows ``where`` (by default, of the middle row).
 
     >>> table = Table("as drawn", np.zeros((5, 2)), None)
     >>> sum(1 for _ in neighbours(table, np.array([1.0, 0.0])))

@@ -1,11 +1,11 @@
-"""Record a fit at the curator, and play it again on another table with the answers frozen.
+"""Recording of a fit at the curator, and its replay on another table with the same answers.
 
-A tape has, in order, every total that is computed from the rows, every charge, and every statistic that a sampler is
-given. In a second run the answers are those of the first, whatever the data: what an algorithm does then depends on the
-table only through leaks. So two recordings of neighbours must be equal in everything but the statistics, and those must
-be as close as their sensitivity states (:mod:`dpem.audit.replay` compares them).
+A tape has, in order, every charge, every total computed from the rows and every statistic given to a sampler. In a
+replay the answers are those of the recorded fit, so the algorithm depends on the new table only through leaks. The
+tapes of two neighbours must be equal in everything but the statistics, and these must be as close as their sensitivity
+states (:mod:`dpem.audit.replay` compares them).
 
-A tape holds totals without noise. Audits make it from simulated tables, never from a table of personal records.
+A tape has totals without noise: it is made from simulated tables, never from personal records.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,11 @@ from dpem.privacy import Account, Budget, Charge, Curator, Noise, Price, Release
 from dpem.query import Bound, FloatArray, Query
 from dpem.tables import Source
 
+AnyArray = NDArray[Any]
+
 
 class Diverged(Exception):
-    """The replay sent a query that the recorded fit had not sent."""
+    """The replay needed an answer that the recorded fit does not have."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,7 @@ class ReleaseCharged:
 
 @dataclass(frozen=True)
 class Totalled:
-    """A total was computed from the rows: the query, the bound it states, and the sum. ``change`` is the difference of
-    the mean on a second table, where there is one.
-    """
+    """A total was computed from the rows. ``change`` is how much larger the query's mean is on a second table, if any."""
 
     query: str
     bound: Bound
@@ -63,8 +64,8 @@ class Totalled:
 
 @dataclass(frozen=True)
 class Answered:
-    """A statistic was given to a sampler (``kind``: "gaussian", "top_k" or "laplace"), with its scale, its sensitivity
-    and its price (None for a sampler that takes neither), and the answer.
+    """A sampler (``kind``: "gaussian", "top_k" or "laplace") was given a statistic and gave the answer. The sensitivity
+    and the price are None if the sampler takes neither.
     """
 
     kind: str
@@ -73,7 +74,7 @@ class Answered:
     sensitivity: float | None
     rho: float | None
     statistic: FloatArray = field(compare=False, repr=False)
-    answer: Any = field(compare=False, repr=False)
+    answer: AnyArray = field(compare=False, repr=False)
 
 
 Event = BudgetCharged | ReleaseCharged | Totalled | Answered
@@ -81,7 +82,7 @@ Event = BudgetCharged | ReleaseCharged | Totalled | Answered
 
 @dataclass
 class Tape:
-    """The events of a fit, in order, and its outcome: the public attributes of the fitted model, or the refusal."""
+    """The events of a fit, in order, and its outcome: the public attributes of the fitted model, and any refusal."""
 
     events: list[Event] = field(default_factory=list)
     outcome: dict[str, Any] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class Tape:
 
 
 class TapedSource:
-    """A source whose totals are recorded, with their differences on a ``second`` table."""
+    """A source whose totals are recorded, with their changes on a ``second`` table."""
 
     def __init__(self, source: Source, tape: Tape, batch: int | None = None, second: Source | None = None) -> None:
         self._source, self._tape, self._batch, self._second = source, tape, batch, second
@@ -114,9 +115,9 @@ class TapedSource:
 
     def total(self, query: Query) -> FloatArray:
         total = self._source.total(query)
-        facts = (query.label, query.bound, self.slack(query), self.n_rows, self._batch)
         change = None if self._second is None else (self._second.total(query) - total) / self.n_rows
-        self._tape.events.append(Totalled(*facts, total=np.array(total), change=change))
+        public = (query.label, query.bound, self.slack(query), self.n_rows, self._batch)
+        self._tape.events.append(Totalled(*public, total=np.array(total), change=change))
         return total
 
     def slack(self, query: Query) -> float:
@@ -128,40 +129,47 @@ class TapedSource:
 
 
 class TapedNoise:
-    """A sampler whose statistics and answers are recorded. With ``frozen`` answers nothing is drawn."""
+    """A sampler whose statistics and answers are recorded. If answers are given as ``frozen``, nothing is drawn."""
 
     def __init__(self, noise: Noise, tape: Tape, frozen: Iterable[Answered] | None = None) -> None:
         self._noise, self._tape, self.private = noise, tape, noise.private
         self._frozen = None if frozen is None else iter(frozen)
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
-        draw = lambda: self._noise.top_k(scores, k, sensitivity, rho)  # noqa: E731
-        return np.array(self._answer(draw, "top_k", scores, 1.0, k, sensitivity, rho))
+        draw = partial(self._noise.top_k, scores, k, sensitivity, rho)
+        return self._answer(draw, "top_k", scores, 1.0, k, sensitivity, rho)
 
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
-        draw = lambda: self._noise.gaussian(values, scale, sensitivity, rho)  # noqa: E731
-        return np.array(self._answer(draw, "gaussian", values, scale, None, sensitivity, rho))
+        draw = partial(self._noise.gaussian, values, scale, sensitivity, rho)
+        return self._answer(draw, "gaussian", values, scale, None, sensitivity, rho)
 
     def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
-        draw = lambda: self._noise.laplace(values, scale, grid)  # noqa: E731
-        return np.array(self._answer(draw, "laplace", values, scale, None, None, None))
+        return self._answer(partial(self._noise.laplace, values, scale, grid), "laplace", values, scale)
 
-    def _answer(self, draw: Callable[[], Any], kind: str, statistic: FloatArray, scale: float, *stated: Any) -> Any:
-        statistic = np.array(statistic)
+    def _answer(
+        self,
+        draw: Callable[[], AnyArray],
+        kind: str,
+        values: FloatArray,
+        scale: float,
+        k: int | None = None,
+        sensitivity: float | None = None,
+        rho: float | None = None,
+    ) -> AnyArray:
+        statistic = np.array(values)
         if self._frozen is None:
             answer = np.array(draw())
         else:
             first = next(self._frozen, None)
             if first is None or (first.kind, first.statistic.shape) != (kind, statistic.shape):
                 raise Diverged(f"a {kind} answer about {statistic.size} numbers is not in the recorded fit.")
-            answer = first.answer
-        k, sensitivity, rho = stated
-        self._tape.events.append(Answered(kind, scale, k, sensitivity, rho, statistic, np.array(answer)))
+            answer = np.array(first.answer)
+        self._tape.events.append(Answered(kind, scale, k, sensitivity, rho, statistic, answer.copy()))
         return answer
 
 
 class TapedAccount(Account):
-    """An account whose charges are recorded; it shares its list of releases with the account that it replaces."""
+    """An account whose charges are recorded. It shares the list of releases of the account that it replaces."""
 
     def __init__(self, account: Account, tape: Tape) -> None:
         super().__init__(account.epsilon, account.delta, gaussian=account.gaussian, rho=account.rho)
@@ -173,7 +181,7 @@ class TapedAccount(Account):
 
 
 class TapedBudget(Budget):
-    """An unlimited budget of its own for a recorded fit, so that the tape shows when it was charged."""
+    """An unlimited budget for a recorded fit, so that the tape shows when it is charged."""
 
     def __init__(self, tape: Tape) -> None:
         super().__init__(math.inf, 0.5)
@@ -188,8 +196,8 @@ class TapedBudget(Budget):
 def record(
     estimator: BaseEstimator, X: object, y: object = None, *, frozen: Tape | None = None, second: Source | None = None
 ) -> Tape:
-    """The tape of one fit of a clone of the estimator; with the answers of an earlier one if ``frozen`` is given, and
-    with the totals of a ``second`` table beside those of this one.
+    """The tape of a fit of a clone of the estimator. If ``frozen`` is given, the answers are those of this tape; if
+    ``second`` is given, the tape also has the changes of the totals on this source.
 
     >>> from dpem.paper import DPSymmetricMixture
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -213,7 +221,7 @@ def record(
 
 
 def _observe(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None, second: Source | None = None) -> None:
-    """Record what the curator of an estimator does; of a search also those of all candidates."""
+    """Make the estimator's curator record; in a search, also those of all candidates."""
     make = model._curator
 
     def curator(source: Source, account: Account, noise: Noise) -> Curator:
@@ -225,9 +233,9 @@ def _observe(model: BaseEstimator, tape: Tape, frozen: Iterator[Answered] | None
     if hasattr(model, "param_grid"):
         fit = model._fitted
 
-        def fitted(place: int, candidate: PrivateFit, X: object, y: object) -> Any:
+        def fitted(position: int, candidate: PrivateFit, X: object, y: object) -> Any:
             _observe(candidate, tape, frozen)
-            return fit(place, candidate, X, y)
+            return fit(position, candidate, X, y)
 
         model._fitted = fitted
 
@@ -237,7 +245,7 @@ def _public(name: str) -> bool:
 
 
 def _plain(value: object) -> object:
-    """A value that is equal for equal arguments only, to the last bit, at any depth."""
+    """The value as lists, texts and bytes, which are equal only if the values are, to the last bit."""
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tolist() if value.dtype == object else value.tobytes())
     if isinstance(value, list | tuple):

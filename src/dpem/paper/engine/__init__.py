@@ -1,4 +1,4 @@
-"""Clipped sums over all columns of wide tables, on the CPU and the GPU: the engine of the paper's models."""
+"""Clipped sums over all columns of wide tables, on the CPU and the GPU, for the queries of the paper's models."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from dpem.tables.blocks import float_below
 if TYPE_CHECKING:
     from dpem.paper.queries import WideQuery
 
-#: The sum of a wide query over rows of one kind; ``chunk.X`` and ``chunk.y`` are of that kind.
+#: A function that computes the sum of a wide query over a chunk of rows of one kind (NumPy, CSR, array API, Triton).
 #:
-#: Project on the columns where β is not zero, compute each row's weight by the query's formula, clamp it, clip the
-#: entries, accumulate. An engine does the clipping on which a query's bound rests: contributions must be
-#: finite and within the bound *whatever a row contains*. It may add at most
-#: :data:`~dpem.query.BLOCK` rows in the rows' dtype; all else is float64, and so are the sums, a numpy array.
+#: It computes ⟨β, x⟩ of each row from the columns where β is not zero, then the row's weight by the query's formula,
+#: clamps the weight, clips the entries and adds their products. The query's bound rests on this clipping: contributions
+#: must be finite and within the bound *whatever a row contains*. An engine may add up to :data:`~dpem.query.BLOCK` rows
+#: in the rows' dtype; everything else is float64, and the sum is a NumPy array.
 Engine = Callable[["WideQuery", Chunk], FloatArray]
 
 
 def engine_of(X: Array) -> Engine:
     """The engine for rows of X's kind."""
     if isinstance(X, np.ndarray) or sparse.issparse(X):
-        from dpem.paper.engine import in_memory  # here, since plans need no compiler
+        from dpem.paper.engine import in_memory  # imports numba, which plans do not need
 
         return in_memory.dense_sum if isinstance(X, np.ndarray) else in_memory.sparse_sum
     from dpem.paper.engine.array_api import engine_for
@@ -36,7 +36,7 @@ def engine_of(X: Array) -> Engine:
 
 
 class Levels(NamedTuple):
-    """The clip levels of a query as numbers of the rows' dtype, none of which is beyond that of the query."""
+    """The clip levels of a query as numbers of the rows' dtype, rounded towards 0."""
 
     residual: np.floating
     bracket: np.floating
@@ -46,13 +46,14 @@ class Levels(NamedTuple):
 
     @classmethod
     def of(cls, query: WideQuery, dtype: np.dtype) -> Levels:
-        (low, high), top = query.limits, 0.0 if query.bracket is None else query.bracket
-        residual, bracket, below, above = (float_below(level, dtype) for level in (query.residual, top, -low, high))
-        return cls(residual, bracket, -below, above, None if query.line is None else tuple(map(dtype.type, query.line)))
+        (low, high), bracket = query.limits, query.bracket or 0.0
+        a_max, c_max, minus_low, top = (float_below(level, dtype) for level in (query.residual, bracket, -low, high))
+        line = None if query.line is None else tuple(map(dtype.type, query.line))
+        return cls(a_max, c_max, -minus_low, top, line)
 
 
 def checked_beta(query: WideQuery, d: int) -> FloatArray:
-    """The query's β, one number for each column: compiled code does not look where it ends."""
+    """The query's β, after a check that it has d numbers, since compiled code does not check the length."""
     beta = np.zeros(d) if query.beta is None else query.beta
     if beta.shape != (d,):
         raise ArgumentError("beta", f"must hold one number for each of the {d} columns, got shape {beta.shape}.")

@@ -1,17 +1,15 @@
-"""Compiled loops that add weight × clipped entry over all columns.
+"""Compiled loops that add weight × clipped entry over all columns: for row-major, column-major and sparse rows.
 
-No model is here. A query about all columns is sent block by block: :mod:`dpem.paper.engine.projections` reads what
-the weights depend on, the model turns it into one number a_i for each row (and c_i for its missing entries), and
-``accumulate`` adds a_i·e(x_i). There is one loop for row-major arrays, one for column-major arrays and one for
-sparse rows.
+:mod:`dpem.paper.engine.projections` computes the products with β, the model's formula turns them into the weight a_i of
+each row (and c_i of its missing entries), and the loops here add a_i·e(x_i).
 
-The clipping is done here and nowhere else, after the weight is known, so that the bound holds whatever a record
-contains: a weight is cast to the rows' dtype and *then* clamped to [−A, A], A a number of that dtype, and counts as
-zero if it is not a number; an entry is compared so that what is not a number becomes the high end (or 0, where it is
-missing and has a term of its own). So each term is at most A times the larger end.
+All clipping is done here, after the weight is known, so that the bound holds whatever a record contains. A weight is
+cast to the rows' dtype and *then* clamped to [−A, A], where A is a number of that dtype; not-a-number counts as 0. An
+entry is clipped by comparisons that turn not-a-number into the upper limit (or into 0, if it marks a missing entry,
+which has a term of its own). So each term is at most A times the larger limit in size.
 
-All that clips is in this one file, so that compiled code that is kept between processes never outlives a change of what
-it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
+Numba recompiles cached code only if the file of the function itself changed: so all functions that clip are in this
+file. No loop starts threads: see :mod:`dpem._threads`.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from numba import njit
 
 from dpem.query import BLOCK
 
-#: Sums of one column may be reordered (they are slack-bounded either way), NaN keeps its meaning.
+#: The sums of one column may be reordered, since the slack covers any order; NaN keeps its meaning.
 _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 _compiled = njit(cache=True, nogil=True, fastmath={"contract"})
 _inlined = njit(cache=True, nogil=True, inline="always")
@@ -31,7 +29,7 @@ _inlined = njit(cache=True, nogil=True, inline="always")
 
 @_inlined
 def clamp(value, low, high):  # type: ignore[no-untyped-def]
-    """``value`` moved into [low, high]; not-a-number becomes 0."""
+    """``value`` clamped to [low, high]; not-a-number becomes 0."""
     if value != value:
         return 0.0
     return min(max(value, low), high)
@@ -39,7 +37,7 @@ def clamp(value, low, high):  # type: ignore[no-untyped-def]
 
 @_compiled
 def clamped(values, low, high, out):  # type: ignore[no-untyped-def]
-    """``values`` in the dtype of ``out``, then in [low, high]."""
+    """Write ``values`` to ``out``: cast to its dtype, then clamped to [low, high]."""
     kind = out.dtype.type
     for i in range(out.shape[0]):
         out[i] = clamp(kind(values[i]), low, high)
@@ -47,8 +45,8 @@ def clamped(values, low, high, out):  # type: ignore[no-untyped-def]
 
 @_compiled
 def entry(x, low, high, line, odd):  # type: ignore[no-untyped-def]
-    """x, or floor + slope·(x² − start) on a ``line`` of these three, moved into [low, high]; not-a-number becomes the
-    high end, or ``odd`` where entries may be missing.
+    """e(x): x, or floor + slope·(x² − start) if ``line`` has these three numbers, clipped to [low, high]. Not-a-number
+    becomes ``high``, or ``odd`` if that is given because not-a-number marks a missing entry.
     """
     u = x if line is None else line[0] + line[1] * (x * x - line[2])
     inside = u if u < high else high
@@ -58,16 +56,16 @@ def entry(x, low, high, line, odd):  # type: ignore[no-untyped-def]
     return inside if x == x else odd
 
 
-# --- Row-major: a row of X may be longer than the d numbers that belong to it -----------------------------------------
+# --- Row-major; rows of X may be padded to more than d numbers --------------------------------------------------------
 
 
 @_compiled
 def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):  # type: ignore[no-untyped-def]
-    """Add Σ clamp(a_i, ±A)·e(x_i) to ``out``, e the clipped :func:`entry`, eight rows for one reading of it: BLOCK rows
-    in their dtype, blocks in float64.
+    """Add Σ clamp(a_i, ±A)·e(x_i) to ``out``: BLOCK rows in their dtype, blocks in float64. Eight rows are added for
+    one reading of the block's sum.
 
-    Where entries may be missing (NaN) ``odd`` is 0, and such an entry adds clamp(c_i, −1, top)·β_j, which is 0 but
-    in the columns ``where``, whose β is given, of rows with ``hidden`` > 0; else ``odd`` is None and c has no numbers.
+    If entries may be missing (NaN), ``odd`` is 0 and such an entry adds clamp(c_i, −1, top)·β_j. That is not 0 only in
+    the columns ``where``, whose β is given, and in rows with ``hidden`` > 0. If not, ``odd`` is None and c is empty.
     """
     n, d, kind = a.shape[0], out.shape[0], X.dtype.type
     block, w, v = np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 8) * 8, dtype=X.dtype), np.empty(c.shape[0], X.dtype)
@@ -76,7 +74,7 @@ def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
         block[:] = 0
-        for i in range(first, last, 8):  # rows beyond the last one are the last one, with weight 0
+        for i in range(first, last, 8):  # beyond the end, the last row is read again with weight 0
             r0, r1, r2, r3 = X[i], X[min(i + 1, n - 1)], X[min(i + 2, n - 1)], X[min(i + 3, n - 1)]
             r4, r5 = X[min(i + 4, n - 1)], X[min(i + 5, n - 1)]
             r6, r7 = X[min(i + 6, n - 1)], X[min(i + 7, n - 1)]
@@ -101,7 +99,7 @@ def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):
 
 @_reordered
 def dots(x0, x1, x2, x3, a, low, high, line, odd):  # type: ignore[no-untyped-def]
-    """Σ a_i·e(x_i) of four columns in their dtype: four for one reading of the weights."""
+    """Σ a_i·e(x_i) of four columns in their dtype, for one reading of the weights."""
     zero = a.dtype.type(0)
     t0, t1, t2, t3 = zero, zero, zero, zero
     for i in range(a.shape[0]):
@@ -124,7 +122,7 @@ def dot_missing(x, c, b):  # type: ignore[no-untyped-def]
 
 @_compiled
 def accumulate_columns(XT, a, low, high, line, odd, c, beta, out):  # type: ignore[no-untyped-def]
-    """The sums of :func:`accumulate`; the weights are clamped already, and β is that of all these columns."""
+    """The sums of :func:`accumulate`, with weights that are clamped already and the β of all columns of XT."""
     n, d, part = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype)
     for j in range(0, d, 4):
         x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
@@ -139,8 +137,8 @@ def accumulate_columns(XT, a, low, high, line, odd, c, beta, out):  # type: igno
 
 @_reordered
 def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: ignore[no-untyped-def]
-    """Add to ``out`` each row's contribution u = a_i·x_i − centre (c_i·β_j in the place of a missing x_ij),
-    scaled into the ball of that radius; one that is not finite, or overflows, adds nothing. In float64.
+    """Add to ``out`` each row's contribution u = a_i·x_i − centre (with c_i·β_j in place of a_i·x_ij if x_ij is
+    missing), scaled into the ball of ``radius``, in float64. A contribution whose norm is not finite adds nothing.
     """
     s, n = XT.shape
     factor, u = np.empty(BLOCK), np.empty((s, BLOCK))
@@ -148,11 +146,11 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
         m = min(n - first, BLOCK)
         factor[:] = 0.0
         for k in range(s):
-            x, part, b, middle = XT[k, first : first + m], u[k], beta[k], centre[k]
+            x, u_k, b, centre_k = XT[k, first : first + m], u[k], beta[k], centre[k]
             for i in range(m):
                 product = a[first + i] * x[i]
-                part[i] = (c[first + i] * b if has_missing and x[i] != x[i] else product) - middle
-                factor[i] += part[i] * part[i]
+                u_k[i] = (c[first + i] * b if has_missing and x[i] != x[i] else product) - centre_k
+                factor[i] += u_k[i] * u_k[i]
         for i in range(m):
             norm = math.sqrt(factor[i])
             factor[i] = (radius / norm if norm > radius else 1.0) if norm < math.inf else 0.0
@@ -168,8 +166,8 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
 
 @_compiled
 def accumulate_sparse(data, indices, indptr, first, sound, a, A, low, high, line, has_missing, c, top, beta, out):  # type: ignore[no-untyped-def]
-    """As :func:`accumulate`, as what stored entries add to a row of zeros; the last number of ``out`` is Σ a_i·e(0),
-    which every column of the table has to be given once. In float64.
+    """The sums of :func:`accumulate` in float64, minus Σ a_i·e(0), which is the same for every column and is the last
+    number of ``out``.
     """
     d, zero = out.shape[0] - 1, entry(0.0, low, high, line, None)
     for i in range(sound.shape[0]):

@@ -1,4 +1,4 @@
-"""Rows in a numpy array or in a SciPy CSR matrix: compiled loops, one pass over memory for each query."""
+"""The engines for NumPy arrays and SciPy CSR matrices: compiled loops that read the rows once for each query."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ from dpem.tables.dense_rows import TASK, Rows, by_tasks, sum_rows
 if TYPE_CHECKING:
     from dpem.paper.queries import SupportQuery, WideQuery
 
-#: A projection reads whole rows if they have fewer bytes than this for each column where β is not zero.
+#: Products with β read whole rows if a row has fewer bytes than this per column where β is not zero.
 APART = 28
-#: Columns in a task of a column-major array.
+#: Columns that one task adds, of a column-major array.
 COLUMNS = 16
-NOTHING = np.empty(0)
 
 
 def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
-    """The :data:`~dpem.paper.engine.Engine` of arrays. Row-major and column-major arrays have loops of their own;
-    anything else is packed piece by piece, which costs a copy.
+    """The :data:`~dpem.paper.engine.Engine` of NumPy arrays. Row-major and column-major arrays have loops of their own;
+    other arrays are copied piece by piece.
 
-    *Lemma.* Sums do not depend on the number of threads, and are those that :func:`dpem.tables.base.slack` is stated
-    for. *Proof.* Tasks and blocks are cut by the table's shape alone. At most BLOCK rows are added in their dtype, in
-    any order; block sums are added in float64 to the task's, and those in order. ∎
+    *Lemma.* Sums do not depend on the number of threads, and :func:`dpem.tables.base.slack` bounds their rounding.
+    *Proof.* Tasks and blocks depend on the table's shape alone. At most BLOCK rows are added in their dtype, in any
+    order; block sums are added to the task's sum in float64, and the tasks' sums in order. ∎
     """
     q, dtype, d, has_missing = query, chunk.X.dtype, chunk.X.shape[1], query.has_missing
     A, top, *entry = Levels.of(q, dtype)
     odd, exact = dtype.type(0) if has_missing else None, checked_beta(q, d)
     beta, where = exact.astype(dtype), np.flatnonzero(exact)
-    through = len(where) * APART > d * dtype.itemsize
+    read_whole_rows = len(where) * APART > d * dtype.itemsize
 
     def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
         def add(rows: slice, out: FloatArray) -> None:
             x = X[rows]
             fitted, hidden = np.zeros(len(x)), np.zeros(len(x) * has_missing)
-            if through:
+            if read_whole_rows:
                 projections.project_through(x, exact, fitted, hidden)
             elif len(where):
                 projections.project(x, where, exact[where], fitted, hidden)
@@ -54,7 +53,7 @@ def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
     def by_columns(XT: Rows, y: FloatArray | None, n: int) -> FloatArray:
         a, c, out = np.empty(n, dtype=dtype), np.empty(n * has_missing, dtype=dtype), np.zeros(d)
 
-        def weigh(task: int) -> None:
+        def compute_weights(task: int) -> None:
             rows = slice(task * TASK, min(n, (task + 1) * TASK))
             length = rows.stop - rows.start
             fitted, hidden = np.empty(length), np.empty(length * has_missing)
@@ -63,24 +62,25 @@ def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
             clipped_sums.clamped(raw_a, -A, A, a[rows])
             clipped_sums.clamped(raw_c, dtype.type(-1), top, c[rows])
 
-        def add(task: int) -> None:
+        def add_columns(task: int) -> None:
             j = slice(task * COLUMNS, min(d, (task + 1) * COLUMNS))
             clipped_sums.accumulate_columns(XT[j], a, *entry, odd, c, beta[j], out[j])
 
-        run_in_parallel(weigh, -(-n // TASK))
-        run_in_parallel(add, -(-d // COLUMNS))
+        run_in_parallel(compute_weights, -(-n // TASK))
+        run_in_parallel(add_columns, -(-d // COLUMNS))
         return out
 
     return sum_rows(chunk, by_rows, by_columns)
 
 
 def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
-    """The :data:`~dpem.paper.engine.Engine` of CSR matrices: time in proportion to the stored entries, and every sum in
-    float64. An entry that is not stored is 0. A stored not-a-number is a missing entry, where the model has them.
+    """The :data:`~dpem.paper.engine.Engine` of CSR matrices: sums in float64, in time proportional to the stored
+    entries. An entry that is not stored is 0; a stored not-a-number is a missing entry, if the model has missing
+    entries.
 
-    *Lemma.* A contribution is within its bound for any stored arrays. *Proof.* A loop skips a row that is not sound;
-    a sound row has each column once, so each coordinate of its contribution is one clipped product (or that of 0), as
-    for dense rows. ∎
+    *Lemma.* A contribution is within its bound whatever the stored arrays contain. *Proof.* Rows that are not sound are
+    skipped. A sound row has each column at most once, so each coordinate of its contribution is one clipped product,
+    as for dense rows. ∎
     """
     q, X, y, has_missing = query, chunk.X, None if chunk.y is None else response(chunk), query.has_missing
     (A, top, *entry), beta = Levels.of(q, np.dtype(float)), checked_beta(q, chunk.X.shape[1])
@@ -96,7 +96,7 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
             if beta.any():
                 projections.project_sparse(*stored, first, sound, beta, has_missing, fitted, hidden)
             a, c = weights_of(q, fitted, hidden, y, rows)
-            c = c if has_missing else hidden  # which is not looked at
+            c = c if has_missing else hidden  # not used, but must have this length
             clipped_sums.accumulate_sparse(*stored, first, sound, a, A, *entry, has_missing, c, top, beta, out[task])
 
     run_in_parallel(work, tasks)
@@ -107,14 +107,14 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
 def weights_of(
     query: WideQuery | SupportQuery, fitted: FloatArray, hidden: FloatArray, y: FloatArray | None, rows: slice
 ) -> tuple[FloatArray, FloatArray]:
-    """The query's (a, c) for these rows, as the model says and not clamped yet, one float64 number for each: compiled
-    code does not look. c has no numbers where nothing can be missing.
+    """The query's weights (a, c) of these rows, not clamped yet; c is empty if entries cannot be missing. That there is
+    one number for each row is checked, since compiled code does not check lengths.
     """
     a, c = query.weight(numpy_api, fitted, hidden if query.has_missing else None, None if y is None else y[rows])
-    return _one_each(a, fitted), _one_each(c, fitted) if query.has_missing else NOTHING
+    return _one_per_row(a, fitted), _one_per_row(c, fitted) if query.has_missing else np.empty(0)
 
 
-def _one_each(values: Array, fitted: FloatArray) -> FloatArray:
+def _one_per_row(values: Array, fitted: FloatArray) -> FloatArray:
     weights = np.ascontiguousarray(values, dtype=np.float64)
     if weights.shape != fitted.shape:
         raise ValueError(f"a model's weight must return one number for each row, got shape {weights.shape}.")
@@ -122,9 +122,9 @@ def _one_each(values: Array, fitted: FloatArray) -> FloatArray:
 
 
 def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> FloatArray:
-    """A query on a support, of rows that hold its columns: the array API's formula in compiled loops."""
+    """The sum of a query on a support over rows that have its columns only, by compiled loops."""
     XT, beta = np.ascontiguousarray(x.T), query.beta[query.support]
-    if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not look
+    if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not check
         raise ArgumentError("centre", f"must hold one number for each of the {len(beta)} columns of the support.")
     fitted, hidden, out = np.empty(len(x)), np.empty(len(x) * query.has_missing), np.zeros(len(beta))
     projections.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
@@ -134,5 +134,7 @@ def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> Flo
 
 
 def _tasks(X: Array) -> int:
-    """Tasks of a sum over all columns: their sums take no more room than a quarter of the entries, or one of them."""
+    """The number of tasks of a sum over all columns, so few that their sums need at most a quarter of the memory of the
+    stored entries; at least one.
+    """
     return max(1, min(max(1, -(-X.shape[0] // TASK)), X.nnz // (4 * X.shape[1])))

@@ -1,10 +1,8 @@
-"""Compiled loops that project rows: the inner products that a model's weights depend on.
+"""Compiled loops for the products ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖² of each row, from which a model computes its weights.
 
-A projection is what a model turns into one number for each row; what is then added, and clipped, is in
-:mod:`dpem.paper.engine.clipped_sums`. No sum's bound rests on what is here: what is read may be anything.
-
-No loop calls one of another file but numpy's, so that compiled code that is kept between processes never outlives a
-change of what it was compiled from. No loop starts threads: see :mod:`dpem._threads`.
+No bound rests on them: the weights are clamped in :mod:`dpem.paper.engine.clipped_sums`, whatever the products are.
+Numba recompiles cached code only if the file of the function itself changed, so no loop calls one of another file. No
+loop starts threads: see :mod:`dpem._threads`.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from numba.extending import intrinsic
 #: How many rows ahead entries are prefetched.
 AHEAD = 32
 
-#: Sums of one row may be reordered (they are slack-bounded either way), NaN keeps its meaning.
+#: The sum of one row may be reordered; NaN keeps its meaning.
 _reordered = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 
 @intrinsic
 def prefetch(typing: Any, X: Any, i: Any, j: Any) -> Any:
-    """Prefetch X[i, j], which will be read soon: entries that are far apart are then fetched in parallel."""
+    """Prefetch X[i, j], so that entries that are far apart are fetched in parallel."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
@@ -42,14 +40,13 @@ def prefetch(typing: Any, X: Any, i: Any, j: Any) -> Any:
     return types.none(X, i, j), build
 
 
-# --- Row-major: a row of X may be longer than the d numbers that belong to it -----------------------------------------
+# --- Row-major; rows of X may be padded to more than d numbers --------------------------------------------------------
 
 
 @_reordered
 def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """⟨β, x⟩ of each row in float64, from the columns ``where``: for few columns of a long row.
-
-    With ``hidden``, one number for each row too, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
+    """⟨β, x⟩ of each row in float64 from the columns ``where``, if they are few. If ``hidden`` has one number for each
+    row, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
     """
     n, has_missing = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
     for i in range(n):
@@ -68,7 +65,7 @@ def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
 
 @_reordered
 def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """The same from the whole row, which is then in cache; columns where β is 0 add nothing."""
+    """The same from whole rows, which are then in the cache."""
     has_missing = hidden.shape[0] == fitted.shape[0]
     for i in range(fitted.shape[0]):
         row, total, absent = X[i], 0.0, 0.0
@@ -78,7 +75,7 @@ def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
             fitted[i] = total
             if abs(total) < math.inf:
                 continue
-            total = 0.0  # an entry is not finite, perhaps where β is 0
+            total = 0.0  # an entry is not finite: add again without the columns where β is 0
         for j in range(beta.shape[0]):
             x, b = np.float64(row[j]), beta[j]
             total += 0.0 if b == 0.0 or (has_missing and x != x) else b * x
@@ -93,7 +90,7 @@ def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
 
 @_reordered
 def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-untyped-def]
-    """As :func:`project`, for the rows from ``first`` on; with or without ``hidden``."""
+    """The products of :func:`project` for the rows from ``first`` on."""
     n = fitted.shape[0]
     has_missing = hidden.shape[0] == n
     fitted[:] = 0.0
@@ -115,7 +112,7 @@ def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-
 
 @_reordered
 def project_sparse(data, indices, indptr, first, sound, beta, has_missing, fitted, hidden):  # type: ignore[no-untyped-def]
-    """As :func:`project`, over stored entries: the others add nothing to ⟨β, z⊙x⟩ and are not missing."""
+    """The products of :func:`project` from the stored entries; the others are 0 and not missing."""
     for i in range(fitted.shape[0]):
         total, absent = 0.0, 0.0
         if sound[i]:

@@ -1,13 +1,12 @@
-"""PyTorch tensors on a GPU with Triton: one reading of the rows for each query over all columns.
+"""The engine for PyTorch tensors on a GPU with Triton, which reads the rows once for each query over all columns.
 
-``project_kernel`` reads the few columns where β is not zero, from which the model's own formula makes the weights by
-PyTorch's elementwise functions; ``accumulate_kernel`` reads the table once, clamps, clips, multiplies and adds. A
-program of the last owns some columns and some blocks of rows; its threads own columns, so that a block is added without
-a word between threads.
+``project_kernel`` reads the columns where β is not zero, and PyTorch computes the model's weights from its products.
+``accumulate_kernel`` then reads the table once, clamps, clips, multiplies and adds. One of its programs has some
+columns and some blocks of rows; each thread has columns of its own, so that threads need not communicate.
 
-*Lemma.* The sums are those that :func:`dpem.tables.base.slack` is stated for, and the same in every run. *Proof.* A
-program adds BLOCK rows in the rows' dtype, then such blocks in float64, in order; PyTorch adds the programs' sums in
-float64. There are no atomic additions, and the cut depends on the table's shape alone. ∎
+*Lemma.* The sums are the same in every run, and :func:`dpem.tables.base.slack` bounds their rounding. *Proof.* A
+program adds BLOCK rows in the rows' dtype, then these blocks in float64, in order; PyTorch adds the programs' sums in
+float64. There are no atomic additions, and what each program adds depends on the table's shape alone. ∎
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ try:
     import triton.language as tl
 
     jit = triton.jit
-except ImportError:  # then `usable` says no, and nothing else here is called
+except ImportError:  # then `usable` is false, and nothing else here is called
 
     def jit(kernel: Any) -> Any:
         return kernel
@@ -41,7 +40,9 @@ GRADIENT, MISSING, EXCEEDANCE = range(3)
 
 
 class Tile(NamedTuple):
-    """How ``accumulate_kernel`` is cut: columns and blocks of a program, rows read at once, threads and buffers."""
+    """The work of one program of ``accumulate_kernel``: its columns and blocks of rows, the rows read at once, its
+    warps and pipeline stages.
+    """
 
     columns: int = 512
     rows: int = 16
@@ -50,7 +51,7 @@ class Tile(NamedTuple):
     blocks: int = 4
 
     def fit(self, d: int) -> Tile:
-        """The same amount of numbers in a narrower tile, for tables with few columns."""
+        """A tile with fewer columns and more rows, for tables with few columns."""
         columns = min(self.columns, max(16, triton.next_power_of_2(d)))
         return self._replace(columns=columns, rows=min(BLOCK, self.rows * self.columns // columns))
 
@@ -60,7 +61,7 @@ TILE = Tile()
 
 
 def usable(X: Array) -> bool:
-    """Whether the kernels can take the tensor: on a GPU that Triton compiles for, each row contiguous."""
+    """Whether the kernels can read X: it is on a GPU that Triton supports, and its rows are contiguous."""
     return X.is_cuda and X.stride(1) == 1 and 0 not in X.shape and triton_sums.has_triton(X)
 
 
@@ -76,17 +77,17 @@ class FusedEngine(ArrayEngine):
         beta = checked_beta(query, X.shape[1])
         support, levels = np.flatnonzero(beta), Levels.of(query, self.dtype(X))
         numbers = [*levels[:4], *(levels.line or ())]
-        parts = _sent(X, support, beta[support], numbers, beta[: has_missing * X.shape[1]])
-        where, on_support, level, at_missing = parts
-        a, c = self._weights(query, X, chunk.y, where, on_support)
+        parts = _to_device(X, support, beta[support], numbers, beta[: has_missing * X.shape[1]])
+        where, beta_support, level, beta_missing = parts
+        a, c = self._weights(query, X, chunk.y, where, beta_support)
         mode = GRADIENT if levels.line is None else EXCEEDANCE
-        return host(_accumulate(MISSING if has_missing else mode, X, a, c, at_missing, level, self.tile))
+        return host(_accumulate(MISSING if has_missing else mode, X, a, c, beta_missing, level, self.tile))
 
     def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         n, s = X.shape[0], where.shape[0]
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
         hidden = torch.empty_like(fitted) if has_missing else None
-        padded = triton.next_power_of_2(max(1, s))  # so that a few supports' lengths share one compiled kernel
+        padded = triton.next_power_of_2(max(1, s))  # so that supports of similar size share one compiled kernel
         span = min(128, padded)
         rows = 256 // span
         with torch.cuda.device_of(X):
@@ -97,14 +98,14 @@ class FusedEngine(ArrayEngine):
         return fitted, hidden
 
 
-def _sent(X: Array, *parts: Any) -> Any:
-    """Numbers in float64 beside the rows, by one copy: each copy keeps the host busy while the device waits."""
+def _to_device(X: Array, *parts: Any) -> Any:
+    """Numbers in float64 on the device of X, by one copy, since the device waits for each copy."""
     flat = torch.from_numpy(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
     return torch.split(flat.to(X.device), [len(part) for part in parts])
 
 
 def _accumulate(mode: int, X: Array, a: Array, c: Array, beta: Array, level: Array, tile: Tile) -> Array:
-    """The sum over rows as a float64 tensor."""
+    """The sums of all columns, as a float64 tensor."""
     n, d = X.shape
     tile = tile.fit(d)
     groups = triton.cdiv(n, tile.blocks * BLOCK)
@@ -122,7 +123,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
     X, stride, n, where, beta, s, fitted, hidden,
     HAS_MISSING: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, LENGTH: tl.constexpr,
 ):  # fmt: skip
-    """⟨β, z⊙x⟩ and, where entries may be missing, ‖(1−z)⊙β‖², in float64, from the columns ``where``."""
+    """⟨β, z⊙x⟩ and, if entries may be missing, ‖(1−z)⊙β‖², in float64 from the columns ``where``."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n
     product = tl.zeros((ROWS,), tl.float64)
@@ -146,7 +147,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
 
 @jit
 def clamped(value, low, high):  # type: ignore[no-untyped-def]
-    """``value`` moved into [low, high]; not-a-number becomes 0."""
+    """``value`` clamped to [low, high]; not-a-number becomes 0."""
     value = tl.where(value == value, value, 0.0)
     value = tl.where(value < high, value, high)
     return tl.where(value > low, value, low)
@@ -157,12 +158,12 @@ def accumulate_kernel(  # type: ignore[no-untyped-def]
     X, stride, n, d, a, c, beta, level, out, MODE: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Σ a_i·e(x_ij) of clipped entries (``MODE`` 0), the same with c_i·β_j where x_ij is missing (1), or with e of the
-    entry's square on a line (2).
+    """Σ a_i·e(x_ij) of clipped entries (``MODE`` 0), with c_i·β_j instead where x_ij is missing (1), or of entries
+    whose squares are put on a line (2).
 
-    ``level`` holds the largest a and c and the ends of e, numbers of the rows' dtype, to which a and c are cast before
-    they are clamped, and the line's floor, slope and start. Each comparison is written so that not-a-number takes the
-    bounded branch.
+    ``level`` has the largest a and c, the limits of e, and the line's floor, slope and start, all numbers of the rows'
+    dtype, to which a and c are cast before they are clamped. Not-a-number fails each comparison, and is replaced by a
+    limit.
     """
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < d
