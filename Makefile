@@ -106,9 +106,7 @@ mixture-regressions: $(STUDIES) ## DPMixtureRegression beside non-private EM
 classes: $(STUDIES)    ## DPLatentClass beside non-private EM
 	$(BIN)/python -m studies.latent_class --reps 10 --out results/latent_class.csv
 
-calibration: $(STUDIES) ## coverage of intervals, fit checks, predictions against what happened; public tables (hours)
-	$(BIN)/python -m studies.calibration --out results/calibration.csv --page results/calibration.md
-	$(BIN)/python -m studies.calibration.public
+calibration: $(STUDIES) ## intervals, warnings and predicted errors on every public table of R's packages (hours)
 	$(BIN)/python -m studies.calibration.sweep --page results/calibration.md
 
 audit: $(STAMP)        ## audits, planted bugs, faults and fuzzing, the long versions (under an hour on two cores)

@@ -22,7 +22,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from dpem import DPGaussianMixture
-from studies.calibration.predictions import rows_apart
+from studies.calibration.agreement import rows_apart
 from studies.csv_files import write_rows
 
 FIRST_SEED, DELTA, WIDER = 1000, 1e-6, 1.75

@@ -36,7 +36,7 @@ from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.family import GaussianFamily
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.model import uncertainty
-from studies.calibration.predictions import rows_apart
+from studies.calibration.agreement import rows_apart
 from studies.calibration.sweep import half_of, numeric, rounded, tables
 
 K, MOST, FIRST_SEED, FLOOR = 3, 10_000, 5_000, 0.02

