@@ -1,11 +1,10 @@
-"""How cost grows with rows, columns, sparsity and threads, in ratios to the floor measured in the same run.
+"""How run time grows with rows, columns, sparsity and threads, relative to a matrix product timed in the same run.
 
     python -m studies.benchmarks.growth [--repeats 7] [--out results/growth.csv] [--plot results/growth.png]
 
-One query is one EM gradient over all coordinates. Its floor is BLAS ``a @ X`` on the same array, with as many
-threads. Memory is the peak that a query adds to the process, beyond the array itself. Then a whole default fit
-against its number of passes, the same query for every kind of array in memory, selection at a million columns, and
-for scale what scikit-learn's SymmetricMixture and diffprivlib's KMeans take on the same array.
+One query is one EM gradient over all coordinates. The floor is BLAS ``a @ X`` on the same array with the same number of
+threads. Memory is the peak that a query adds to the process, beyond the array itself. Also timed are a default fit
+(per pass), the same query for every kind of array in memory, and selection among a million columns.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from sklearn.mixture import GaussianMixture as SphericalMixture
 from threadpoolctl import threadpool_limits
 
 from dpem._threads import thread_count, thread_limit
@@ -33,7 +29,6 @@ from dpem.privacy.accounting import Price
 from dpem.tables import ArraySource
 from dpem.tables.base import ChunkedSource
 from studies.benchmarks.timing import processor_seconds
-from studies.paper.peers.runner import PEERS, environment, run
 
 Row = tuple[str, str, float, float, float | None, str]  # section, case, seconds, ratio to the floor, MB added, floor
 
@@ -95,7 +90,6 @@ def growth(repeats: int) -> Iterator[Row]:
         with threads(count):
             yield against_blas("threads", f"{count} thread(s)", X, ArraySource(X), 10, repeats)
     yield from whole_fit(X, repeats)
-    yield from others(X[:50_000])
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "X.npy", X)
         mapped = np.load(Path(folder) / "X.npy", mmap_mode="r")
@@ -132,46 +126,6 @@ def whole_fit(X: np.ndarray, repeats: int) -> Iterator[Row]:
     ratio = best["fit"] / (passes * best["floor"])
     yield "fit", f"default fit, {passes} passes, plan kept", best["fit"], ratio, None, f"{passes} times a @ X"
     yield "fit", "its plan (reads no data)", planning, planning / best["floor"], None, "a @ X"
-
-
-def others(X: np.ndarray) -> Iterator[Row]:
-    """What else people would run on the same array, one fit each, by time alone."""
-    a = np.ones(len(X), dtype=X.dtype)
-    floor = processor_seconds({"floor": lambda: a @ X}, 5)["floor"]
-    case = f"{len(X):,} x {X.shape[1]:,}"
-    settings = {"epsilon": 0.5, "delta": 1 / (2 * len(X)), "sparsity": 10, "sigma": 0.5}
-    DPSymmetricMixture(**settings).fit(X)  # the plan is kept
-    start = time.perf_counter()
-    DPSymmetricMixture(**settings).fit(X)
-    taken = time.perf_counter() - start
-    yield "others", f"dpem DPSymmetricMixture, {case}", taken, taken / floor, None, "a @ X"
-    start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        SphericalMixture(2, covariance_type="spherical", max_iter=20, random_state=0).fit(X)
-    taken = time.perf_counter() - start
-    yield "others", f"scikit-learn SymmetricMixture (20 steps at most), {case}", taken, taken / floor, None, "a @ X"
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder) / "X.npy", X)
-        script = Path(folder) / "kmeans.py"
-        script.write_text(KMEANS)
-        python = environment(next(p for p in PEERS if p.name == "diffprivlib"), Path("build/peers"))
-        job = {"problem": "kmeans", "rows": str(Path(folder) / "X.npy")}
-        taken = run(python, script, job, Path(folder))["seconds"]
-    yield "others", f"diffprivlib KMeans, {case}", taken, taken / floor, None, "a @ X"
-
-
-KMEANS = """
-import json, sys, time, warnings
-import numpy as np
-from diffprivlib.models import KMeans
-warnings.simplefilter("ignore")
-job = json.load(open(sys.argv[1]))
-X = np.load(job["rows"])
-start = time.perf_counter()
-KMeans(2, epsilon=0.5, bounds=(-4, 4)).fit(X)
-json.dump({"seconds": time.perf_counter() - start}, open(sys.argv[2], "w"))
-"""
 
 
 def selection() -> Iterator[Row]:

@@ -14,19 +14,17 @@ from studies.peers import __doc__ as about
 from studies.peers import judge, page, reference
 from studies.peers.tables import FIRST_SEED, PROBLEMS, Problem
 
+DIFFPRIVLIB = ("diffprivlib==0.6.6", "scikit-learn==1.5.2", "numpy==2.4.6", "scipy==1.17.1")
 PEERS = {
-    "diffprivlib": runner.PEERS[0]._replace(script="peer_diffprivlib.py"),
-    "dp-sgd": runner.PEERS[1]._replace(script="peer_dpsgd.py"),
+    "diffprivlib": runner.Peer("diffprivlib", "peer_diffprivlib.py", DIFFPRIVLIB),
+    "dp-sgd": runner.OPACUS._replace(script="peer_dpsgd.py"),
     "opendp": runner.Peer(
         "opendp", "peer_opendp.py", ("opendp==0.16.0", "numpy==2.4.6", "scikit-learn==1.7.2", "scipy==1.17.1")
     ),
     "clustering": runner.Peer(
         "clustering",
         "peer_clustering.py",
-        (
-            *("diffprivlib==0.6.6", "scikit-learn==1.5.2", "numpy==2.4.6", "scipy==1.17.1"),
-            *("dp-accounting==0.6.0", "absl-py==2.5.1", "fast-histogram==0.14"),
-        ),
+        (*DIFFPRIVLIB, "dp-accounting==0.6.0", "absl-py==2.5.1", "fast-histogram==0.14"),
         (
             ("https://github.com/google/differential-privacy", "b5b0286e313b64a692abfc8c528d54ef47d960a0"),
             ("https://github.com/UzL-PrivSec/dp-mondrian-clustering", "ad44c01f7b8dfc126fbe73fcc53f9bb951912dee"),

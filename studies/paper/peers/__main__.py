@@ -17,19 +17,16 @@ from studies.paper.peers.data import PROBLEMS, Problem, write
 
 
 def compare(problem: Problem, reps: int, envs: Path) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """Rows of one problem, and the versions of what was run. Its tables live only as long."""
+    """The rows of one problem, and the versions of the peer's packages."""
     tables = [problem.table(rep) for rep in range(reps)]
     rows = [table.row(problem, own.run(problem, method, tables)) for method in own.methods(problem)]
-    versions: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         job = write(problem, reps, folder)
-        for peer in runner.PEERS:
-            script = Path(__file__).with_name(peer.script)
-            answer = runner.run(runner.environment(peer, envs), script, job, folder)
-            versions |= answer["versions"]
-            rows += [table.row(problem, table.from_peer(*item)) for item in answer["methods"].items()]
-    return rows, versions
+        script = Path(__file__).with_name(runner.OPACUS.script)
+        answer = runner.run(runner.environment(runner.OPACUS, envs), script, job, folder)
+    rows += [table.row(problem, table.from_peer(*item)) for item in answer["methods"].items()]
+    return rows, answer["versions"]
 
 
 def main(arguments: list[str] | None = None, problems: tuple[Problem, ...] = PROBLEMS) -> None:

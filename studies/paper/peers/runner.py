@@ -1,6 +1,6 @@
-"""Environments for the libraries we compare with, and running a peer's script in one.
+"""Environments of the libraries that are compared, and a function that runs a peer's script in one.
 
-Each peer has pins of its own: diffprivlib 0.6.6 does not import on the scikit-learn this package uses.
+Each peer has its own pinned versions: diffprivlib 0.6.6 cannot be imported with the scikit-learn of this package.
 """
 
 from __future__ import annotations
@@ -12,35 +12,28 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: CPU seconds are compared, so nothing may spin on a second thread. Scripts may share a module without dependencies.
+#: One thread, since CPU seconds are compared. Scripts may import modules of ``studies`` that need NumPy only.
 AROUND = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 AROUND["PYTHONPATH"] = str(Path(__file__).parents[3])
 
 
 class Peer(NamedTuple):
-    """A script beside the comparison's main file and what it needs installed."""
+    """A script in the folder of the comparison, and the packages that it needs."""
 
     name: str
     script: str
     requirements: tuple[str, ...]
-    #: Repositories that are not packages, each with a commit, cloned beside what is installed.
+    #: Repositories that are not packages, each with a commit, which are cloned.
     sources: tuple[tuple[str, str], ...] = ()
 
 
 #: torch from a plain package index brings CUDA libraries of several GB, which are not used; where pip knows an
 #: index with CPU builds (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS), the same pin installs one of those.
-PEERS = (
-    Peer(
-        "diffprivlib",
-        "peer_diffprivlib.py",
-        ("diffprivlib==0.6.6", "scikit-learn==1.5.2", "numpy==2.4.6", "scipy==1.17.1"),
-    ),
-    Peer("opacus", "peer_opacus.py", ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6", "scipy==1.17.1")),
-)
+OPACUS = Peer("opacus", "peer_opacus.py", ("opacus==1.6.0", "torch==2.13.0", "numpy==2.4.6", "scipy==1.17.1"))
 
 
 def environment(peer: Peer, folder: Path) -> Path:
-    """The Python of the peer's environment below ``folder``; made if it is not there with these very pins."""
+    """The Python of the peer's environment below ``folder``, which is made if it is not there with these versions."""
     home = folder / peer.name
     python, stamp = home / "bin" / "python", home / "requirements.txt"
     wanted = "\n".join((*peer.requirements, *(f"# {address} {commit}" for address, commit in peer.sources))) + "\n"
@@ -60,7 +53,7 @@ def environment(peer: Peer, folder: Path) -> Path:
 
 
 def run(python: Path, script: Path, job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Hand a job to a script and read its answer; files go through ``folder``."""
+    """Run a script on a job and return its answer. Both are files in ``folder``."""
     task, answer = folder / f"{script.stem}.job.json", folder / f"{script.stem}.out.json"
     task.write_text(json.dumps(job))
     _call([str(python), str(script), str(task), str(answer)], f"{script.name} on {job['problem']}")
