@@ -11,7 +11,7 @@ STUDIES := $(VENV)/.studies
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo planner test test-random test-torch coverage core accuracy table1 reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes calibration audit audit-dependencies docs clean
+.PHONY: help demo planner test test-random test-torch coverage core accuracy reproduce peers bench bench-growth bench-parquet regression glm mixtures mixture-regressions classes calibration audit audit-dependencies docs clean
 
 help:                  ## this list
 	@awk -F ':[^#]*## ' '/^[a-z0-9-]+:.*## / {printf "make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,9 +64,6 @@ core: $(STAMP)         ## the improved against the published method from a given
 
 accuracy: $(STAMP)     ## the accuracy table, 20 repetitions (about half an hour)
 	$(BIN)/python -m studies.paper.accuracy --out results/accuracy.csv
-
-table1: $(STAMP)       ## Breast Cancer Wisconsin as in the paper's Table 1, 50 splits
-	$(BIN)/python -m studies.paper.breast_cancer --out results/breast_cancer.csv
 
 reproduce: $(STAMP)    ## every figure and table of the paper, 50 repetitions
 	$(BIN)/python -m studies.paper.reproduce all --reps 50 --out results

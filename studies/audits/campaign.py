@@ -1,9 +1,9 @@
-"""The long audit: every mechanism and every kind of fit, at several claims, to a table, a picture and a page.
+"""The long audit: every mechanism and every kind of fit, at several claimed ε, with a table and a page of results.
 
     python -m studies.audits.campaign [--part all] [--out results] [--share 1] [--quick] [--seed 0] [--workers N]
 
-The noise is private and never seeded, so another run gives slightly other bounds. The seed makes the invented rows of
-the audit of one run; all other tables are fixed.
+The noise is private and has no seed, so another run gives slightly other bounds. The seed is that of the simulated rows
+of the audit of one run; all other tables are fixed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from studies.audits.one_run import Canaries, one_run
 from studies.csv_files import write_rows
 
 DELTA = 1e-5
-#: At δ = 1e-5 the bound of one run would be lost in the theorem's term for δ, which grows with the canaries.
+#: Smaller than DELTA, since the theorem's term for δ grows with the number of canaries.
 ONE_RUN_DELTA = 1e-7
 ONE_RUN_SIZE = (100_000, 1_000)
 ONE_RUN_EPSILONS = (1.0, 4.0, 8.0, 16.0)
-#: What of the runs is made with ``--quick``.
+#: The fraction of the runs that is made with ``--quick``.
 QUICK = 0.02
 #: The tables of the general models and of the search: small, since the bound does not depend on their size.
 MODEL_ROWS, MODEL_COLUMNS, MODEL_RUNS = 50, 3, 4000
@@ -47,7 +47,7 @@ Planned = list[tuple[Subject, int]]
 
 
 def mechanisms() -> Planned:
-    """Mechanisms alone, and how many runs it takes to reach half of the claim where the price is tight."""
+    """Mechanisms alone, with the number of runs that proves half of the claimed ε where the price is exact."""
     return [
         (kind(epsilon, DELTA), runs)
         for kind, plan in (
@@ -62,18 +62,18 @@ def mechanisms() -> Planned:
 
 
 def paper() -> Planned:
-    """Fits of the scaler and of the paper's models to tables made against them."""
-    whole: Planned = []
+    """Fits of the scaler and of the paper's models to adversarial tables."""
+    planned: Planned = []
     for epsilon in (1.0, 4.0):
-        whole.append((case("scaler", epsilon=epsilon, delta=DELTA), 20_000))
+        planned.append((case("scaler", epsilon=epsilon, delta=DELTA), 20_000))
         for model in ("symmetric-mixture", "symmetric-regression", "missing-regression"):
             common: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
-            whole.append((case(model, **common), 12_000))
-            whole.append((case(model, **common, columns=16, sparsity=4), 8_000))
+            planned.append((case(model, **common), 12_000))
+            planned.append((case(model, **common, columns=16, sparsity=4), 8_000))
             if epsilon == 4.0:
-                whole.append((case(model, **common, method="published"), 8_000))
-                whole.append((case(model, **common, method="published", columns=16, sparsity=4), 4_000))
-    return whole
+                planned.append((case(model, **common, method="published"), 8_000))
+                planned.append((case(model, **common, method="published", columns=16, sparsity=4), 4_000))
+    return planned
 
 
 def models(names: Sequence[str] = ()) -> Planned:
@@ -86,23 +86,23 @@ def models(names: Sequence[str] = ()) -> Planned:
 PARTS: dict[str, Callable[[], Planned]] = {"mechanisms": mechanisms, "paper": paper, "models": models}
 
 
-#: Runs of one task: enough to forget what it costs to start one.
+#: Runs of one task, so many that starting a task takes little time beside them.
 BATCH = 2000
 Task = tuple[Subject, bool, int]
 
 
 def tasks(subject: Subject, runs: int) -> list[Task]:
-    """The runs of an audit, half of them on each table, in batches that can be computed anywhere."""
+    """The runs of an audit, half of them on each table, in batches for different processes."""
     each = runs // 2
     sizes = [BATCH] * (each // BATCH) + ([each % BATCH] if each % BATCH else [])
     return [(subject, neighbour, size) for size in sizes for neighbour in (False, True)]
 
 
 def perform(task: Task) -> tuple[Task, FloatArray, float]:
-    """The task, its scores, and the processor's seconds they took."""
+    """The task, its scores and their processor seconds."""
     subject, neighbour, runs = task
     begun = time.process_time()
-    with thread_limit(1):  # the tables are too small for a second
+    with thread_limit(1):  # a second thread does not speed up tables this small
         scores = subject.scores(neighbour, runs)
     return task, scores, time.process_time() - begun
 
@@ -116,7 +116,7 @@ def conclude(subject: Subject, done: list[tuple[Task, FloatArray, float]]) -> li
 
 
 def _alone() -> None:
-    """An interruption is the parent's business."""
+    """Leave interruptions to the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -128,7 +128,7 @@ def _perform(numbered: tuple[int, Task]) -> tuple[int, tuple[Task, Any, float]]:
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Any]:
-    """A ``map`` over that many processes, spawned because compiled parallel code does not survive a fork."""
+    """A ``map`` over processes, which are spawned since compiled parallel code does not survive a fork."""
     if workers == 1:
         yield map
         return
@@ -139,7 +139,7 @@ def _processes(workers: int) -> Iterator[Any]:
 def audit_all(
     chosen: Sequence[tuple[Subject, int]], *, workers: int = 1, progress: bool = False
 ) -> Iterator[list[Finding]]:
-    """The findings on each subject, as they are ready."""
+    """The findings on each subject, in the order in which they are finished."""
     work = [(place, task) for place, (subject, runs) in enumerate(chosen) for task in tasks(subject, runs)]
     missing = {place: sum(1 for at, _ in work if at == place) for place in range(len(chosen))}
     done: dict[int, list[Any]] = {place: [] for place in missing}
@@ -154,21 +154,20 @@ def audit_all(
 
 
 def write_page(findings: Sequence[Finding], path: Path, command: str, seconds: float, workers: int) -> None:
-    """The table as Markdown, with what it took."""
+    """The table of findings as Markdown."""
     wrong = [finding for finding in findings if not finding.consistent]
     took = f"{seconds / 60:.0f} minutes" if seconds > 90 else f"{seconds:.0f} seconds"
     verdict = f"{len(wrong)} of the claims are VIOLATED." if wrong else "No claim is violated."
     lines = [
-        "# Audit: claimed ε, and what runs prove",
+        "# Audit: claimed ε and lower bounds",
         "",
-        f"dpem {__version__}, `{command}`, {took} on {workers} core(s). The noise is private, so it has no seed "
-        "and another run gives slightly other bounds; the seed is that of the invented rows. Each bound holds with "
-        f"the confidence of its line. Every number is in [{path.stem}.csv]({path.stem}.csv).",
+        f"dpem {__version__}, `{command}`, {took} on {workers} core(s). The noise has no seed, so another run gives "
+        "slightly other bounds; the seed is that of the simulated rows. Each bound holds with the confidence of its "
+        f"line ([CSV]({path.stem}.csv)).",
         "",
         f"{len(findings)} lower bounds on ε. {verdict}",
         "",
-        *([f"![Lower bound against claim]({path.stem}.png)", ""] if path.with_suffix(".png").exists() else []),
-        "| what | who looks | δ | claimed ε | at least | part | confidence | runs | seconds |",
+        "| audited | adversary | δ | claimed ε | at least | share | confidence | runs | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for f in findings:
@@ -183,16 +182,12 @@ def write_page(findings: Sequence[Finding], path: Path, command: str, seconds: f
 def write(
     findings: Sequence[Finding], out: Path, command: str, seconds: float, workers: int, part: str = "all"
 ) -> list[Path]:
-    """``audit.csv``, ``audit.png`` and ``audit.md`` in a folder; of one part a table and a page under its name."""
-    from studies.audits.pictures import draw
-
+    """Write ``audit.csv`` and ``audit.md`` into a folder, or of one part ``audit_PART.csv`` and ``audit_PART.md``."""
     out.mkdir(parents=True, exist_ok=True)
     stem = "audit" if part == "all" else f"audit_{part}"
-    paths = [out / f"{stem}.{suffix}" for suffix in ("csv", "png", "md") if part == "all" or suffix != "png"]
+    paths = [out / f"{stem}.{suffix}" for suffix in ("csv", "md")]
     numbers = [{"lower": f"{one.lower:.4f}", "seconds": f"{one.seconds:.1f}"} for one in findings]
     write_rows(paths[0], [asdict(one) | shown for one, shown in zip(findings, numbers, strict=True)])
-    if part == "all":
-        draw(findings, paths[1])
     write_page(findings, paths[-1], command, seconds, workers)
     return paths
 
@@ -202,11 +197,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m studies.audits.campaign", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--part", choices=("all", *PARTS), default="all", help="what is audited")
-    parser.add_argument("--models", nargs="+", default=(), help="of the part models, these only")
+    parser.add_argument("--models", nargs="+", default=(), help="these models only")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to")
-    parser.add_argument("--share", type=float, default=1.0, help="the part of the runs that is made")
+    parser.add_argument("--share", type=float, default=1.0, help="the fraction of the runs that is made")
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the runs: a minute or two")
-    parser.add_argument("--seed", type=int, default=0, help="of the invented rows of the audit of one run")
+    parser.add_argument("--seed", type=int, default=0, help="of the simulated rows of the audit of one run")
     parser.add_argument("--workers", type=int, help="processes (one per core if not given)")
     options = parser.parse_args(arguments)
     workers = options.workers or len(os.sched_getaffinity(0))

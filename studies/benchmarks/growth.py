@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
