@@ -1,11 +1,11 @@
-"""Fits from end to end: thousands of them, on a small table and on a neighbour with another row in one place.
+"""Audits of whole fits on a small table D and a neighbour D′ with another row in one position.
 
-The row, the *canary*, is far outside and built so that in every step its contribution is at one end of the clip on D
-and at the other end on D′, whatever the fit has released so far. Two adversaries know both tables. One sees *every
-release* and scores a fit by the exact likelihood ratio of all answers, which a replay on the other table gives. The
-other sees the *model only* and scores it by the fitted coefficients in the canary's direction.
+This row, the *canary*, is far beyond the clips: in every step its contribution is at one end of the clip on D and at
+the other end on D′, whatever was released before. There are two adversaries, who know both tables. One sees *every
+release* and scores a fit by the exact likelihood ratio of all answers, from a replay on the other table. The other sees
+the *model only* and scores it by the projection of the coefficients on the canary's direction.
 
-The other rows are constant: an adversary may choose the table, and equal scores show most about a selection.
+The other rows are constant, since a selection is easiest to detect among equal scores.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MODELS: dict[str, type[BaseEstimator]] = {
 }
 METHODS = ("improved", "published")
 SIGMA = 0.5
-#: Far beyond every clip.
+#: A coordinate beyond every clip.
 FAR = 1e9
 
 
 @dataclass(frozen=True)
 class CanaryFit(Fit):
-    """``peels`` says that its answers are not released one by one, so that only the model can be looked at;
-    ``attribute`` is what the second adversary projects on ``direction``.
+    """An audited fit with a canary. The second adversary projects ``attribute`` on ``direction``. If the fit ``peels``,
+    its answers are not released one by one, so that there is the second adversary only.
     """
 
     direction: FloatArray = field(repr=False)
@@ -66,7 +66,7 @@ def case(
     sparsity: int | None = None,
     method: str = "improved",
 ) -> CanaryFit:
-    """The audit of one estimator on the tables that show the most about it.
+    """The audit of one estimator on the tables that its releases distinguish best.
 
     >>> case("symmetric-regression", epsilon=1.0, delta=1e-5, sparsity=2).name
     'symmetric-regression, 2 of 4'
@@ -76,7 +76,7 @@ def case(
     rows, columns = arguments.count("rows", rows), arguments.count("columns", columns)
     sparsity = arguments.sparsity(sparsity, None, columns)[0]
     if columns < 2:
-        raise ArgumentError("columns", f"must be at least 2, for a direction and another across it, got {columns}.")
+        raise ArgumentError("columns", f"must be at least 2, for two orthogonal directions, got {columns}.")
     if model == "scaler":
         return _scaler(epsilon, delta, rows, columns)
     sparse = sparsity is not None and sparsity < columns
@@ -99,7 +99,7 @@ def case(
 
 
 def _pattern(d: int) -> FloatArray:
-    """Half of the coordinates up, half down."""
+    """Signs that alternate."""
     return np.resize([1.0, -1.0], d)
 
 
@@ -115,11 +115,12 @@ def _tables(rows: Rows, y: FloatArray | None, canaries: tuple[tuple[Rows, float]
 
 
 def _mixture(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray]:
-    """Both canaries have a part along the start, which fixes their component, and opposite parts across it.
+    """Both canaries have the same part along the start, which fixes their component, and opposite parts orthogonal to
+    it.
 
-    A contribution is the row or its reverse, whichever points along β, so rows that are opposite altogether would
-    contribute the same. The part across is four times as long: a little of the clip is lost, and noise that moved β by
-    less than a quarter changes nothing.
+    A contribution is the row or its negative, whichever points along β, so opposite rows would contribute the same. The
+    orthogonal part is four times as long, so that it fills most of the clip; noise that turns β by less than a quarter
+    does not change the component.
     """
     across = np.append(0.0, _pattern(d - 1))
     along = np.eye(1, d)[0] * np.linalg.norm(across) / 4
@@ -132,8 +133,8 @@ def _regressions(n: int, d: int, method: str) -> tuple[tuple[Table, Table], Floa
     """One canary has a fitted value far beyond its response, the other a response far beyond its fitted value.
 
     The weight of a row is ±y − ⟨β, x⟩ with the sign of ⟨β, x⟩, so the first contributes −x and the second +x, times
-    that sign, wherever β is. The paper's truncation cuts response and fitted value each at T, and two equal halves
-    would cancel: there the second row's fitted value is close to zero.
+    that sign, for every β. The paper truncates response and fitted value separately at T, where they would cancel: so
+    for its method the second row's fitted value is close to zero.
     """
     u = _pattern(d)
     answered = 10 * u
@@ -142,10 +143,9 @@ def _regressions(n: int, d: int, method: str) -> tuple[tuple[Table, Table], Floa
     return _tables(np.ones((n, d)), np.full(n, 10.0), ((1e4 * u, 0.0), (answered, FAR))), u
 
 
-def _holes(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray]:
-    """The same row with responses far above and far below: the residual, and with it the contribution, reverses.
-
-    The paper's truncation cuts response and fitted value each at T: both are made to reverse.
+def _missing(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray]:
+    """The same row with responses far above and far below, so that the residual and the contribution change sign. The
+    paper truncates response and fitted value separately at T, so for its method both change sign.
     """
     u = _pattern(d)
     above, below = 10 * u, 10 * u
@@ -154,11 +154,11 @@ def _holes(n: int, d: int, method: str) -> tuple[tuple[Table, Table], FloatArray
     return _tables(np.ones((n, d)), np.full(n, 10.0), ((above, FAR), (below, -FAR))), u
 
 
-_TABLES = {"symmetric-mixture": _mixture, "symmetric-regression": _regressions, "missing-regression": _holes}
+_TABLES = {"symmetric-mixture": _mixture, "symmetric-regression": _regressions, "missing-regression": _missing}
 
 
 def _scaler(epsilon: float, delta: float, n: int, d: int) -> CanaryFit:
-    """All entries at the lower bound, or all at the upper: the first moments move by all that the three may."""
+    """All entries at the lower bound, or all at the upper: the first moments change by their whole sensitivity."""
     tables = _tables(np.zeros((n, d)), None, ((np.full(d, -1.0), 0.0), (np.full(d, 1.0), 0.0)))
     scaler = DPStandardScaler(epsilon=epsilon, delta=delta, bounds=(-1.0, 1.0))
     return CanaryFit("scaler", scaler, tables, np.ones(d), attribute="mean_")

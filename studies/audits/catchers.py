@@ -1,7 +1,7 @@
-"""Who notices a bug: record and replay, the law of the noise, the library's own checks, the black-box audit, the tests.
+"""Detectors of bugs: record and replay, tests of the noise, the library's own checks, the black-box audit, the tests.
 
-A catcher is a generator of complaints about the library as it is now. On the library as it should be all are silent;
-a planted bug is caught by those that complain.
+A catcher is a generator of complaints about the library. On the correct library all are silent; a planted bug is caught
+by those that complain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from studies.audits.mechanisms import Peeling, Selection, Values
 from studies.audits.noise_law import noise_faults
 
 N, D = 300, 6
-#: Of a short black-box audit: enough to see half the noise in a mechanism, and worse in a fit.
+#: Runs of a short black-box audit, which can detect half of the noise in a mechanism, and larger faults in a fit.
 RUNS, FITS = 3000, 400
 BETA = np.array([1.0, -0.8, 0.4, 0.0, 0.0, 0.0])
 PRICE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-4}
@@ -52,7 +52,7 @@ class Case:
 
 
 class Sorting(ChunkedSource):
-    """A table that is kept sorted by a private column: a row that changes moves, and others with it."""
+    """A table that is sorted by a private column, so that a changed row moves and shifts others."""
 
     has_response, dtype = False, np.dtype(np.float64)
 
@@ -76,7 +76,7 @@ def sorting(table: Table) -> tuple[Any, ...]:
 
 @cache
 def cases() -> list[Case]:
-    """Together these fits make every kind of query."""
+    """Fits that together send every kind of query."""
     rng = np.random.default_rng(11)
     X = rng.normal(size=(N, D))
     mixture = Table("as drawn", X + np.outer(rng.choice([-1, 1], N), BETA), None)
@@ -113,7 +113,7 @@ def replaying() -> Iterator[str]:
 
 
 def _cancelled() -> Iterator[str]:
-    """Contributions of rows that are built to cancel, beside what an observed row can contribute."""
+    """Whether rows with huge entries that cancel contribute more than the bound."""
     query = MissingRegression(0.5).truncated(np.full(D, 1.6), 1.0)
     X, y = cancelling(D, 5000, seed=0)
     found = np.array([query.sum(Chunk(X[i : i + 1], y[i : i + 1])) for i in range(len(X))])
@@ -122,8 +122,8 @@ def _cancelled() -> Iterator[str]:
         yield f"rows that cancel reach {width / query.bound.linf:.3g} of the bound of '{query.label}'"
 
 
-def books() -> Iterator[str]:
-    """What a keeper of budgets relies on: a forked copy is not spent, seeded noise is not charged, and a certificate
+def bookkeeping() -> Iterator[str]:
+    """Whether a forked process can spend the budget again, whether seeded noise can be charged, and whether a guarantee
     states the price that was charged.
     """
     budget = Budget(1.0, 1e-5)
@@ -140,30 +140,30 @@ def books() -> Iterator[str]:
         yield "a forked child spent a copy of the budget"
     os.close(reading)
     os.waitpid(child, 0)
-    case, money = cases()[2], Budget(1.0, 1e-3)
+    case, budget = cases()[2], Budget(1.0, 1e-3)
     try:
-        type(case.estimator)(**{**case.estimator.get_params(), "random_state": 0, "budget": money}).fit(case.table.X)
+        type(case.estimator)(**{**case.estimator.get_params(), "random_state": 0, "budget": budget}).fit(case.table.X)
         yield "a seeded fit was charged like a private one"
     except ValueError:
         pass
-    missing, money = cases()[6], Budget(1.0, 1e-3)
-    fitted = type(missing.estimator)(**{**missing.estimator.get_params(), "clip": 9.0, "budget": money})
+    missing, budget = cases()[6], Budget(1.0, 1e-3)
+    fitted = type(missing.estimator)(**{**missing.estimator.get_params(), "clip": 9.0, "budget": budget})
     fitted.fit(missing.table.X, missing.table.y)
-    if fitted.guarantee_.price != money._charges[0].price:
+    if fitted.guarantee_.price != budget._charges[0].price:
         yield "a guarantee states another price than was charged"
 
 
-def noise_law() -> Iterator[str]:
-    """The noise of repeated fits: its law, its independence, its freshness."""
+def noise_tests() -> Iterator[str]:
+    """Whether the noise of repeated fits has the right distribution, is independent and is never used twice."""
     for place, times in ((0, 25), (1, 100), (2, 25)):
         case = cases()[place]
         yield from noise_faults([record(case.estimator, *in_memory(case.table)) for _ in range(times)])
 
 
 def refusal() -> Iterator[str]:
-    """The library's own checks: a release that would cost more than its charge, an account that is exhausted."""
+    """Whether the library itself refuses a fit, since a release exceeds its charge or the account is exhausted."""
     for case in cases():
-        if case.hold is not in_memory:  # the sorted one is to be refused
+        if case.hold is not in_memory:  # a sorted table must be refused
             continue
         outcome = record(case.estimator, *in_memory(case.table)).outcome
         if "refused" in outcome:
@@ -171,7 +171,7 @@ def refusal() -> Iterator[str]:
 
 
 def black_box() -> Iterator[str]:
-    """Short black-box audits of the mechanisms and of fits: a lower bound on ε that exceeds the claim."""
+    """Short black-box audits of mechanisms and fits whose lower bound on ε exceeds the claim."""
     alone: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-5}
     claim: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
     subjects: list[tuple[Subject, int]] = [
@@ -190,12 +190,12 @@ Catcher = Callable[[], Iterator[str]]
 
 QUICK: dict[str, Catcher] = {
     "record and replay": replaying,
-    "law of the noise": noise_law,
+    "noise": noise_tests,
     "refusal": refusal,
-    "books": books,
+    "budget and ledger": bookkeeping,
 }
 
-#: Tests of the parts; none of them knows of the planted bugs.
+#: Tests of single parts, which were not written for the planted bugs.
 TESTS = (
     *("tests/paper/test_sensitivity.py", "tests/privacy/test_curator.py", "tests/paper/test_budgets.py"),
     *("tests/tables/test_array.py", "tests/privacy/test_rows_per_person.py", "tests/privacy/test_mechanisms.py"),
@@ -204,9 +204,7 @@ TESTS = (
 
 
 def failing_test(bug: str | None) -> str | None:
-    """The first test of the parts that fails with the bug planted (or none), in a process of its own; None if all
-    pass.
-    """
+    """The first of these tests that fails with the bug planted, in a process of its own; None if all pass."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", "-p", "studies.audits.planting", *TESTS]
     environment = os.environ | {"DPEM_PLANTED": bug or "", "NUMBA_NUM_THREADS": "1"}
@@ -216,8 +214,8 @@ def failing_test(bug: str | None) -> str | None:
 
 
 def caught_by(catcher: Catcher) -> str | None:
-    """The catcher's first complaint. An exception that a user would see is a complaint too, one that says that a bug no
-    longer fits the code it was planted in is raised.
+    """The catcher's first complaint. Exceptions that users would see count as complaints; those that show that a bug no
+    longer fits the code are raised.
     """
     try:
         return next(catcher(), None)

@@ -1,10 +1,10 @@
-"""Whether the noise on tapes is the noise that was paid for: its size, its shape, and that no draw is used twice.
+"""Tests of the recorded noise: its scale, its distribution, and that no draw is used twice.
 
-Answer minus statistic is the noise itself, and an audit may look at it. Gaussian and Laplace noise is brought to a
-uniform variable by its distribution function. Of a selection only the winners are seen, but their law is known: each
-is drawn from those left with probability proportional to exp(score). A Kolmogorov–Smirnov test then sees a wrong scale
-or a wrong law, correlations see noise that is reused within a fit, and equal values see noise that is repeated between
-fits.
+The noise is the answer minus the statistic. Its distribution function maps Gaussian and Laplace noise to uniform
+variables. Of a selection only the winners are known, but their distribution is, too: each is drawn from the remaining
+coordinates with probability proportional to exp(score). A Kolmogorov–Smirnov test detects a wrong scale or
+distribution, a correlation detects noise that is reused within a fit, and equal values detect noise that is repeated
+between fits.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ FALSE_ALARM = 1e-6
 def standardised(event: Answered) -> FloatArray:
     """The noise of one answer as numbers that should be uniform on (0, 1)."""
     noise = (np.asarray(event.answer, dtype=float) - event.statistic) / event.scale
-    law = stats.norm if event.kind == "gaussian" else stats.laplace
-    return np.asarray(law.cdf(noise))
+    distribution = stats.norm if event.kind == "gaussian" else stats.laplace
+    return np.asarray(distribution.cdf(noise))
 
 
 def winners(event: Answered, rng: np.random.Generator) -> FloatArray:
     """The winners of a selection as numbers that should be uniform on (0, 1).
 
-    In each round the coordinates left are put in the order of their scores, best first, on an interval in parts as long
-    as their probabilities; the number is a random point of the winner's part. So it is uniform if the probabilities
-    are right, and too small if there is too little noise.
+    In each round (0, 1) is divided among the remaining coordinates in proportion to their probabilities, the largest
+    score first; the number is a random point of the winner's part. It is uniform if the probabilities are right, and
+    too small if there is too little noise.
     """
     weights = np.exp(event.statistic - event.statistic.max())
     out = []
@@ -48,10 +48,10 @@ def winners(event: Answered, rng: np.random.Generator) -> FloatArray:
 
 
 def noise_faults(tapes: Sequence[Tape]) -> Iterator[str]:
-    """What is wrong with the noise of fits recorded one after another, if anything.
+    """The faults of the noise in recorded fits.
 
-    False alarms: at most 4·10⁻⁶ in all. (Two equal draws have probability about 2⁻⁴⁰ for each pair: the samplers' grid
-    is far finer than the scale.)
+    The probability of a false alarm is at most 4·10⁻⁶. (Two draws are equal with probability about 2⁻⁴⁰, since the
+    samplers' grid is far finer than the scale.)
 
     >>> from dpem import DPStandardScaler
     >>> from dpem.audit.tape import record
@@ -65,7 +65,7 @@ def noise_faults(tapes: Sequence[Tape]) -> Iterator[str]:
     chosen = np.array([u for tape in tapes for e in tape.answers if e.kind == "top_k" for u in winners(e, rng)])
     for what, sample in (("noise", draws), ("noise of selections", chosen)):
         if len(sample) and (p := float(stats.kstest(sample, "uniform").pvalue)) < FALSE_ALARM:
-            yield f"the {what} does not follow its law (p = {p:.1g})"
+            yield f"the {what} does not have its distribution (p = {p:.1g})"
     if len(np.unique(draws)) < len(draws):
         yield "some noise was used twice"
     pairs = [pair for fit in fits for pair in _successive(fit)]
@@ -77,7 +77,7 @@ def noise_faults(tapes: Sequence[Tape]) -> Iterator[str]:
 
 
 def _successive(fit: Sequence[FloatArray]) -> Iterator[tuple[float, float]]:
-    """Entry by entry, the noise of each answer beside that of the next one of the same length."""
+    """Pairs of the noise of each answer and of the next one of the same length, entry by entry."""
     for one, two in pairwise(fit):
         if one.shape == two.shape:
             yield from zip(one, two, strict=True)

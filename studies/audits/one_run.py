@@ -1,18 +1,16 @@
-"""One fit of full size as its own audit: a thousand canaries, a coin for each, and guesses from what was released.
+"""Audit of one large fit with a thousand canaries.
 
-Thousands of fits of a small table say nothing about a fit of a large one, and thousands of large fits take too long. In
-one fit, many rows can be canaries at once: each is one of two rows by the toss of a fair coin, and from what is
-released the coins are guessed, as many as were settled beforehand. If more guesses are right than the claim allows by
-chance (:func:`one_run_bound`), the claim is wrong.
+Many fits of a small table show nothing about a fit of a large one, and many large fits take too long. In one fit, many
+rows can be canaries: each is one of two rows, by the toss of a fair coin. The adversary guesses a fixed number of coins
+from the releases. If more guesses are right than the claim allows by chance (:func:`one_run_bound`), the claim is
+wrong.
 
-The fit is that of a dense Gaussian mixture from a given start. Canary i lies far out along coordinate i, on one side
-or on the other, and a quarter as far along the start, which fixes its component. So every step's contributions of the
-canaries are as long as the clip allows and orthogonal to each other: each is hidden by its own coordinate of the noise
-alone. In a sparse fit only the coordinates that stand out are released, and canaries that compete for places are not
-independent; there is no such design for it.
+The fit is that of a dense Gaussian mixture from a given start. Canary i is far out along coordinate i, on one side or
+the other, and a quarter as far along the start, which fixes its component. So in every step the canaries' contributions
+are as long as the clip allows and orthogonal to each other: each is hidden by one coordinate of the noise. A sparse fit
+releases selected coordinates only, so that canaries are not independent: there is no such audit of it.
 
-Such a bound is weak where the claim is strong, since no single guess is right much more often than wrong: at ε = 1 the
-right guesses of the best attack are hardly more than chance.
+The bound is weak at small ε: at ε = 1 the best attack guesses hardly better than chance.
 """
 
 from __future__ import annotations
@@ -37,15 +35,14 @@ from dpem.tables import ArraySource
 
 SIGMA = 0.5
 FAR = 1e9
-#: Confidences at which the bound is stated.
+#: The confidences of the stated bounds.
 CONFIDENCES = (CONFIDENCE, 0.95)
 
 
 def one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """How likely an (ε, δ)-private mechanism makes so many guesses right, at most.
+    """An upper bound on the probability of v = ``correct`` or more right guesses, under (ε, δ)-privacy.
 
-    Each of m canaries is one row or another by the toss of a fair coin; from what is released, at most r coins are
-    guessed, and v guesses are right.
+    Each of m canaries is one of two rows by the toss of a fair coin; r coins are guessed from the releases.
 
     *Lemma* (Steinke, Nasr & Jagielski 2023, their main theorem). If the mechanism is (ε, δ)-private for replacing one
     canary by its other row, then P(W ≥ v) ≤ f(v) + 2mδ·max over i of (f(v − i) − f(v))/i, where f(v) = P(Binomial(r,
@@ -68,11 +65,11 @@ def one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, d
 
 
 def one_run_bound(correct: int, guesses: int, canaries: int, delta: float, confidence: float = CONFIDENCE) -> float:
-    """The smallest ε at which that many right guesses are not too unlikely: a lower bound with this confidence.
+    """A lower bound on ε: the smallest ε whose p-value for the number of right guesses is at least 1 − confidence.
 
     *Lemma.* If the mechanism is (ε, δ)-private, the result exceeds ε with probability at most 1 − confidence. *Proof.*
-    If it does, ε itself was found too unlikely. Let v be the least number of right guesses for which that happens: the
-    p-value of v at ε is below 1 − confidence, and it bounds the probability of v or more of them. ∎
+    If it exceeds ε, the p-value at ε is below 1 − confidence. Let v be the least number of right guesses with such a
+    p-value: it bounds the probability of v or more right guesses. ∎
 
     >>> one_run_bound(correct=50, guesses=100, canaries=1000, delta=1e-5)
     0.0
@@ -95,7 +92,7 @@ def one_run_bound(correct: int, guesses: int, canaries: int, delta: float, confi
 
 
 class Silent:
-    """No noise: what an adversary who knows the other rows expects of a fit."""
+    """A sampler without noise, for the fit that an adversary expects who knows the other rows."""
 
     private = False
 
@@ -105,7 +102,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class Canaries:
-    """A table of rows of the model, the first of them canaries, and the coins that made them."""
+    """A table of rows of the model, of which the first are canaries, and their coins."""
 
     rows: int
     columns: int
@@ -132,20 +129,20 @@ class Canaries:
         return np.eye(1, self.columns)[0]
 
     def place(self, coins: FloatArray) -> None:
-        """Put the canaries of these coins into the table; a coin of 0 is a canary without a side."""
+        """Put the canaries with these coins into the table; a coin of 0 has no part along its coordinate."""
         i = np.arange(self.count)
         self.X[i] = 0.0
         self.X[i, 0] = FAR / 4
         self.X[i, i + 1] = FAR * coins
 
 
-def settled_guesses(mu: float, canaries: int, delta: float, confidence: float = CONFIDENCE) -> int:
-    """How many guesses give the largest bound if the claim is exact. From public numbers: the coins do not enter.
+def number_of_guesses(mu: float, canaries: int, delta: float, confidence: float = CONFIDENCE) -> int:
+    """The number of guesses with the largest expected bound if the claim is exact. It does not depend on the coins.
 
-    If the loss is that of Gaussian noise, log-likelihood ratios are N(±μ²/2, μ²), and a guess with ratio l is right
-    with probability 1/(1 + e^−|l|). The surest r of them are expected to be right that often.
+    With Gaussian noise log-likelihood ratios are N(±μ²/2, μ²), and a guess with ratio l is right with probability
+    1/(1 + e^−|l|). The r guesses with the largest |l| are made.
 
-    >>> 0 < settled_guesses(mu=1.0, canaries=1000, delta=1e-7) < 500
+    >>> 0 < number_of_guesses(mu=1.0, canaries=1000, delta=1e-7) < 500
     True
     """
     ratios = np.sort(np.abs(mu**2 / 2 + mu * ndtri((np.arange(canaries) + 0.5) / canaries)))[::-1]
@@ -156,7 +153,7 @@ def settled_guesses(mu: float, canaries: int, delta: float, confidence: float = 
 
 
 def right_guesses(scores: FloatArray, coins: FloatArray, guesses: int) -> int:
-    """How many of the surest guesses are right."""
+    """The number of right guesses among those with the largest scores."""
     surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
     return int(np.sum(np.sign(scores[surest]) == coins[surest]))
 
@@ -179,7 +176,7 @@ def one_run(canaries: Canaries, epsilon: float, delta: float) -> list[Finding]:
     finally:
         canaries.place(canaries.coins)
     mu = math.sqrt(2 * largest_price(epsilon, delta, gaussian=True).rho)
-    guesses = settled_guesses(mu, canaries.count, delta)
+    guesses = number_of_guesses(mu, canaries.count, delta)
     seconds = time.process_time() - begun
     name = f"one run, n = {canaries.rows:,}, d = {canaries.columns:,}"
     found = []
@@ -193,7 +190,7 @@ def one_run(canaries: Canaries, epsilon: float, delta: float) -> list[Finding]:
 
 
 def _from_releases(tape: Tape, without: Tape) -> FloatArray:
-    """For each coordinate, how the answers lie to what they would be around without sides, weighed by their noise."""
+    """The deviation of the answers from their means without the coins, weighted by 1/noise variance, by coordinate."""
     total: FloatArray = np.zeros_like(tape.answers[0].answer)
     for one, base in zip(tape.answers, without.answers, strict=True):
         assert one.sensitivity is not None
@@ -202,7 +199,7 @@ def _from_releases(tape: Tape, without: Tape) -> FloatArray:
 
 
 def _expected(tape: Tape, canaries: Canaries) -> FloatArray:
-    """The coefficients of the same fit without noise and without the sides of the canaries."""
+    """The coefficients of the same fit without noise and without the coins."""
     plan = tape.model.plan_
     curator = Curator(ArraySource(canaries.X), Account(plan.epsilon, plan.delta, gaussian=True), Silent())  # type: ignore[arg-type]
     return run_steps(curator, SymmetricMixture(SIGMA), plan.steps, PaperState.at(canaries.start, plan.d)).beta

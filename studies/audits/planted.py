@@ -1,7 +1,7 @@
 """Bugs planted in the library, one at a time: the mistakes that privacy libraries have made.
 
-Each bug is a context manager that breaks the library while it is open, by exchanging one function. None of them raises
-an error or changes a shape: a user would see nothing. :mod:`studies.audits.catchers` says who notices.
+Each bug is a context manager that replaces one or two functions of the library while it is open. None raises an error
+or changes a shape, so a user would notice nothing. :mod:`studies.audits.catchers` has the audits that should notice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BUGS: dict[str, Bug] = {}
 
 
 def bug(name: str) -> Callable[[Callable[[], Iterator[None]]], Bug]:
-    """Enter a bug in the list under a name."""
+    """Register a bug under a name."""
 
     def enter(function: Callable[[], Iterator[None]]) -> Bug:
         BUGS[name] = contextmanager(function)
@@ -245,7 +245,7 @@ def _stopping() -> Iterator[None]:
 
 
 @bug("charge after the answer")
-def _debit_after() -> Iterator[None]:
+def _charge_after() -> Iterator[None]:
     def late(self, query, rho):
         sensitivity = self.sensitivity(query, "l2")
         answer = mechanisms.gaussian(self._noise, self._mean(query), sensitivity, Price(rho, gaussian=True))
@@ -290,7 +290,7 @@ def _no_slack() -> Iterator[None]:
         yield
 
 
-@bug("a trace of the fit that nobody paid for")
+@bug("an attribute of the fit that was not paid for")
 def _unpaid_trace() -> Iterator[None]:
     right = PrivateEM._fit
 
@@ -370,13 +370,13 @@ def _forked_budget() -> Iterator[None]:
         yield
 
 
-@bug("a seeded fit in the books")
-def _seeded_in_the_books() -> Iterator[None]:
+@bug("a seeded fit in the ledger")
+def _seeded_in_ledger() -> Iterator[None]:
     with exchanged((sequence, "check_budget", lambda budget, random_state: None)):
         yield
 
 
-@bug("a certificate from what the answers cost")
+@bug("a certificate from the cost of the answers")
 def _realised_price() -> Iterator[None]:
     right = PrivateEM._fit
 

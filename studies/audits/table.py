@@ -1,6 +1,6 @@
-"""Every planted bug before every catcher: `python -m studies.audits.table --out results` writes the table of the docs.
+"""Which catchers notice each planted bug: `python -m studies.audits.table --out results` writes the table of the docs.
 
-Exits with 1 if a catcher complains about the library as it is, or if nothing catches a bug.
+It exits with 1 if a catcher complains about the correct library, or if nothing catches a bug.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ CATCHERS = {**QUICK, "black-box audit": black_box}
 
 
 def quick_row(bug: str) -> dict[str, str]:
-    """What the quick catchers say with the bug planted; an empty string if they are silent."""
-    return _said(bug, QUICK)
+    """The complaints of the quick catchers with the bug planted; an empty string if they are silent."""
+    return _complaints(bug, QUICK)
 
 
 def row(bug: str) -> dict[str, str]:
-    """What each catcher says with the bug planted, and the tests of the parts; an empty string if it is silent."""
-    return _said(bug, CATCHERS) | {TESTS: failing_test(None if bug == AS_IT_IS else bug) or ""}
+    """The complaints of all catchers with the bug planted, and the first of the tests that fails."""
+    return _complaints(bug, CATCHERS) | {TESTS: failing_test(None if bug == AS_IT_IS else bug) or ""}
 
 
-def _said(bug: str, catchers: dict[str, Catcher]) -> dict[str, str]:
+def _complaints(bug: str, catchers: dict[str, Catcher]) -> dict[str, str]:
     warnings.simplefilter("ignore")
     with contextlib.nullcontext() if bug == AS_IT_IS else BUGS[bug]():
         return {"bug": bug} | {name: caught_by(catcher) or "" for name, catcher in catchers.items()}
 
 
 def faults(rows: list[dict[str, str]]) -> list[str]:
-    """What is wrong with a table: a false alarm, or a bug that nothing catches."""
-    found = []
+    """False alarms, and bugs that nothing catches."""
+    faults = []
     for line in rows:
         complaints = [value for name, value in line.items() if name != "bug" and value]
         if line["bug"] == AS_IT_IS and complaints:
-            found.append(f"false alarm on the library as it is: {complaints[0]}")
+            faults.append(f"false alarm on the library as it is: {complaints[0]}")
         if line["bug"] != AS_IT_IS and not complaints:
-            found.append(f"nothing caught: {line['bug']}")
-    return found
+            faults.append(f"nothing caught: {line['bug']}")
+    return faults
 
 
 def page(rows: list[dict[str, str]]) -> str:
-    """The table in Markdown: who caught what, and the first test that failed."""
+    """The table in Markdown: what caught each bug, and the first test that failed."""
     names = [name for name in rows[0] if name != "bug"]
     lines = [f"| planted bug | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for line in rows:
@@ -72,20 +72,20 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="without the black-box audit and the tests of the parts")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)  # before the long work
-    begun = time.monotonic()
+    start = time.monotonic()
     names = [AS_IT_IS, *BUGS]
     os.environ["NUMBA_NUM_THREADS"] = "1"  # the tables are tiny
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         done = pool.imap_unordered(quick_row if options.quick else row, names)
-        found = list(tqdm(done, total=len(names), unit=" bugs", disable=not sys.stderr.isatty()))
-    rows = sorted(found, key=lambda line: names.index(line["bug"]))
+        unsorted = list(tqdm(done, total=len(names), unit=" bugs", disable=not sys.stderr.isatty()))
+    rows = sorted(unsorted, key=lambda line: names.index(line["bug"]))
     write_rows(options.out / "audit_bugs.csv", rows)
     text = page(rows)
     (options.out / "audit_bugs.md").write_text(text, encoding="utf-8")
     print(text)
     wrong = faults(rows)
     print(*wrong, sep="\n")
-    print(f"{len(BUGS)} bugs planted, {len(BUGS) - len(wrong)} caught, {time.monotonic() - begun:.0f} s")
+    print(f"{len(BUGS)} bugs planted, {len(BUGS) - len(wrong)} caught, {time.monotonic() - start:.0f} s")
     return 1 if wrong else 0
 
 

@@ -37,7 +37,7 @@ from studies.audits import campaign, one_run
 from studies.audits.campaign import PARTS, audit_all, write
 from studies.audits.canaries import METHODS, MODELS, CanaryFit, case
 from studies.audits.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
-from studies.audits.one_run import Canaries, right_guesses, settled_guesses
+from studies.audits.one_run import Canaries, right_guesses, number_of_guesses
 
 EPSILON, DELTA = 4.0, 1e-5
 
@@ -196,7 +196,7 @@ class TestOneRun:
 
     def test_guesses(self):
         assert right_guesses(np.array([3.0, -2.0, 1.0, -0.5]), np.array([1.0, 1.0, 1.0, -1.0]), 3) == 2
-        assert settled_guesses(0.2, 500, 1e-7) > settled_guesses(2.0, 500, 1e-7) > 0
+        assert number_of_guesses(0.2, 500, 1e-7) > number_of_guesses(2.0, 500, 1e-7) > 0
 
 
 class TestRunning:

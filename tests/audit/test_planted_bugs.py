@@ -1,7 +1,7 @@
-"""Every planted bug is caught, by a catcher that is silent on the library as it is.
+"""Every planted bug is caught, by a catcher that is silent on the library without bugs.
 
-The long version (`python -m studies.audits.table`) puts every bug before every catcher and writes the docs' table; here
-each bug meets the catcher it is meant for. The law of the noise has false alarms at a rate of 4e-6 for each fit.
+`python -m studies.audits.table` tries every catcher on every bug and writes the docs' table; here each bug is tried with
+one catcher. The tests of the noise have a false alarm with probability 4e-6, in real noise.
 """
 
 import pytest
@@ -11,31 +11,31 @@ from studies.audits.planted import BUGS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-CAUGHT_BY_LAW = {
+NOISE_BUGS = {
     "half the noise (values)",
     "half the noise (selection)",
     "half the noise (peeling)",
     "noise reused",
     "seeded noise in a private fit",
 }
-CAUGHT_BY_BOOKS = {
+LEDGER_BUGS = {
     "a budget that forked children spend anew",
-    "a seeded fit in the books",
-    "a certificate from what the answers cost",
+    "a seeded fit in the ledger",
+    "a certificate from the cost of the answers",
 }
-CAUGHT_BY_REFUSAL = {"a wrong formula for the noise scale", "the plan spends ρ twice"}
+REFUSED_BUGS = {"a wrong formula for the noise scale", "the plan spends ρ twice"}
 
 
 def catcher_of(bug: str) -> str:
-    if bug in CAUGHT_BY_LAW:
-        return "law of the noise"
-    if bug in CAUGHT_BY_BOOKS:
-        return "books"
-    return "refusal" if bug in CAUGHT_BY_REFUSAL else "record and replay"
+    if bug in NOISE_BUGS:
+        return "noise"
+    if bug in LEDGER_BUGS:
+        return "budget and ledger"
+    return "refusal" if bug in REFUSED_BUGS else "record and replay"
 
 
 @pytest.mark.parametrize("catcher", QUICK)
-def test_the_library_as_it_is_passes(catcher):
+def test_the_library_without_bugs_passes(catcher):
     assert caught_by(QUICK[catcher]) is None
 
 
@@ -46,4 +46,4 @@ def test_a_planted_bug_is_caught(bug):
 
 
 def test_the_list_names_bugs_that_exist():
-    assert set(BUGS) >= CAUGHT_BY_LAW | CAUGHT_BY_REFUSAL | CAUGHT_BY_BOOKS
+    assert set(BUGS) >= NOISE_BUGS | REFUSED_BUGS | LEDGER_BUGS

@@ -214,7 +214,7 @@ def _price(event: Answered, release: Release) -> float:
 
 
 def _zcdp_delta(rho: float, epsilon: float) -> float:
-    """δ of ρ-zCDP: min over a grid of α of exp((α−1)(αρ−ε))·(1−1/α)^α/(α−1) (Canonne, Kamath & Steinke 2020, Prop. 12)."""
+    """δ of ρ-zCDP: min over a grid of α of exp((α−1)(αρ−ε))·(1−1/α)^α/(α−1) (Canonne et al. 2020, Prop. 12)."""
     if rho <= 0:
         return 0.0
     alpha = 1 + np.geomspace(1e-6, 1e6, 200_001)

@@ -87,7 +87,7 @@ def printed_price(epsilon: float, delta: float, s: int | None) -> Price:
 
 
 @dataclass(frozen=True)
-class PublishedEM(Step):
+class PublishedEM(Step[LatentModel, PaperState]):
     """The paper's algorithm as the only step of a fit: high-dimensional if ``s`` is given, low-dimensional if None."""
 
     epsilon: float

@@ -44,7 +44,7 @@ def hard_threshold(v: FloatArray, s: int | None) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class ReferenceEM(Step):
+class ReferenceEM(Step[Model, PaperState]):
     """Gradient EM without privacy as the only step of a fit, at an infinite price."""
 
     s: int | None

@@ -37,7 +37,7 @@ class PaperState(State):
 
 
 @dataclass(frozen=True)
-class Screen(Step):
+class Screen(Step[Mixture, PaperState]):
     """Select k coordinates that seem to have a non-zero coefficient, before there is any β."""
 
     k: int
@@ -53,7 +53,7 @@ class Screen(Step):
 
 
 @dataclass(frozen=True)
-class Start(Step):
+class Start(Step[Mixture, PaperState]):
     """Start at the top eigenvector of the noisy second moments on the support, scaled to the assumed length."""
 
     radius: float
@@ -72,7 +72,7 @@ class Start(Step):
 
 
 @dataclass(frozen=True)
-class Select(Step):
+class Select(Step[Model, PaperState]):
     """One EM step over all d coordinates, of which only the positions of the s largest are released."""
 
     s: int
@@ -96,7 +96,7 @@ class Select(Step):
 
 
 @dataclass(frozen=True)
-class Refine(Step):
+class Refine(Step[Model, PaperState]):
     """One EM step on the support, with contributions clipped in ℓ2 (see each model's ``on_support``)."""
 
     radius: float
@@ -113,7 +113,7 @@ class Refine(Step):
 
 
 @dataclass(frozen=True)
-class Trim(Step):
+class Trim(Step[Model, PaperState]):
     """Set coefficients to zero that noise of the known level explains. It sends no query, so it is free."""
 
     threshold: float
