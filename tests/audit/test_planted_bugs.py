@@ -1,7 +1,7 @@
 """Every planted bug is caught, by a catcher that is silent on the library without bugs.
 
-`python -m studies.audits.table` tries every catcher on every bug and writes the docs' table; here each bug is tried with
-one catcher. The tests of the noise have a false alarm with probability 4e-6, in real noise.
+`python -m studies.audits.table` tries every catcher on every bug and writes the docs' table; here each bug is tried
+with one catcher. The tests of the noise have a false alarm with probability 4e-6, in real noise.
 """
 
 import pytest

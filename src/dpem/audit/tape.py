@@ -51,7 +51,7 @@ class ReleaseCharged:
 
 @dataclass(frozen=True)
 class Totalled:
-    """A total was computed from the rows. ``change`` is by how much a second table's mean is larger, if there is one."""
+    """A total was computed from the rows. ``change`` is how much larger the mean is on a second table, if any."""
 
     query: str
     bound: Bound
