@@ -9,13 +9,10 @@ of the audit of one run; all other tables are fixed.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +29,7 @@ from studies.audits.canaries import case
 from studies.audits.mechanisms import GaussianSampler, GumbelSampler, Peeling, Selection, Values
 from studies.audits.one_run import Canaries, one_run
 from studies.csv_files import write_rows
+from studies.paper.reproduce.runner import processes
 
 DELTA = 1e-5
 #: Smaller than DELTA, since the theorem's term for δ grows with the number of canaries.
@@ -115,25 +113,10 @@ def conclude(subject: Subject, done: list[tuple[Task, FloatArray, float]]) -> li
     return findings(subject, *map(np.concatenate, parts.values()), sum(took for _, _, took in done))
 
 
-def _alone() -> None:
-    """Leave interruptions to the parent process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def _perform(numbered: tuple[int, Task]) -> tuple[int, tuple[Task, Any, float]]:
     place, task = numbered
     (_, neighbour, size), scores, seconds = perform(task)
     return place, ((task[0], neighbour, size), scores, seconds)
-
-
-@contextmanager
-def _processes(workers: int) -> Iterator[Any]:
-    """A ``map`` over processes, which are spawned since compiled parallel code does not survive a fork."""
-    if workers == 1:
-        yield map
-        return
-    with multiprocessing.get_context("spawn").Pool(workers, initializer=_alone) as pool:
-        yield pool.imap_unordered
 
 
 def audit_all(
@@ -144,7 +127,7 @@ def audit_all(
     missing = {place: sum(1 for at, _ in work if at == place) for place in range(len(chosen))}
     done: dict[int, list[Any]] = {place: [] for place in missing}
     total = sum(runs for _, (_, _, runs) in work)
-    with _processes(workers) as parallel, tqdm(total=total, unit=" runs", unit_scale=True, disable=not progress) as bar:
+    with processes(workers) as parallel, tqdm(total=total, unit=" runs", unit_scale=True, disable=not progress) as bar:
         for place, result in parallel(_perform, work):
             bar.update(len(result[1]))
             done[place].append(result)

@@ -39,21 +39,21 @@ SWEEPS = [
 def measured(reps: int) -> Results:
     """Both errors of every repetition, on the same tables."""
     found = {}
-    for at in dict.fromkeys(at for sweep in SWEEPS for at in sweep.settings):
+    for setting in dict.fromkeys(setting for sweep in SWEEPS for setting in sweep.settings):
         for rep in range(reps):
-            table = Table("rates_models", at, rep)
+            table = Table("rates_models", setting, rep)
             traces = {REFERENCE: table.reference(), CORRECTED: table.paper(CORRECTED, False)}
-            found[key(at), rep] = [Point(m, 0, at.error(trace[-1])) for m, trace in traces.items()]
-        print(f"{at.model} n={at.n} d={at.d} s={at.s} epsilon={at.epsilon}", flush=True)
+            found[key(setting), rep] = [Point(m, 0, setting.error(trace[-1])) for m, trace in traces.items()]
+        print(f"{setting.model} n={setting.n} d={setting.d} s={setting.s} epsilon={setting.epsilon}", flush=True)
     return Results(found)
 
 
 def rows(results: Results) -> Iterator[dict[str, Any]]:
     for sweep in SWEEPS:
-        found, at = slope(results, sweep, CORRECTED), sweep.settings[0]
+        found, setting = slope(results, sweep, CORRECTED), sweep.settings[0]
         forms = {way: exponent(sweep, results, as_printed) for way, as_printed in (("printed", True), ("E10", False))}
-        costs = " ".join(f"{cost(results, at, CORRECTED).value:.3f}" for at in sweep.settings)
-        yield {"model": at.model, "dimension": "low" if at.dense else "high", "variable": sweep.variable,
+        costs = " ".join(f"{cost(results, setting, CORRECTED).value:.3f}" for setting in sweep.settings)
+        yield {"model": setting.model, "dimension": "low" if setting.dense else "high", "variable": sweep.variable,
                "values": " ".join(f"{v:g}" for v in sweep.x()), "costs": costs, "exponent": f"{found.value:.3f}",
                "se": f"{found.error:.3f}", **{f"theorem, {way}": f"{value:.3f}" for way, value in forms.items()},
                "settings": found.used}  # fmt: skip
@@ -61,11 +61,11 @@ def rows(results: Results) -> Iterator[dict[str, Any]]:
 
 def exponent(sweep: Sweep, results: Results, as_printed: bool) -> float:
     """Of the theorem's privacy term on the settings that count."""
-    used = [i for i, at in enumerate(sweep.settings) if cost(results, at, CORRECTED).counts]
+    used = [i for i, setting in enumerate(sweep.settings) if cost(results, setting, CORRECTED).counts]
     if len(used) < 2:
         return float("nan")
-    at = [sweep.settings[i] for i in used]
-    form = [theory.upper_rate(one.model, **sizes(one), as_printed=as_printed).privacy for one in at]
+    setting = [sweep.settings[i] for i in used]
+    form = [theory.upper_rate(one.model, **sizes(one), as_printed=as_printed).privacy for one in setting]
     return weighted_line(np.log([sweep.x()[i] for i in used]), np.log(form), np.ones(len(used)))[0]
 
 

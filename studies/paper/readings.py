@@ -33,25 +33,31 @@ Row = dict[str, object]
 
 def starts(reps: int) -> Iterator[Row]:
     """Figure 1 with the corrected weight and the stated noise: mean error of β⁰, β¹, … for starts and constants."""
-    for at in FIG1.settings:
-        n_iter, T = prescribed(at.n)
-        ways = [(1.0, 3, 1.0), (1.0, 3, at.sigma * T), (1.0, n_iter, T), (1 / 8, 3, 1.0), (1 / 8, n_iter, T)]
+    for setting in FIG1.settings:
+        n_iter, T = prescribed(setting.n)
+        ways = [(1.0, 3, 1.0), (1.0, 3, setting.sigma * T), (1.0, n_iter, T), (1 / 8, 3, 1.0), (1 / 8, n_iter, T)]
         errors: list[list[list[float]]] = [[] for _ in ways]
         for rep in range(reps):
             rng = np.random.default_rng([2025, rep])
-            Y, _ = at.draw(rng)
+            Y, _ = setting.draw(rng)
             for found, (distance, batches, level) in zip(errors, ways, strict=True):
-                start = at.start_near(np.random.default_rng([7, rep]), distance)
-                settings = {"epsilon": at.epsilon, "delta": at.delta, "s": at.s, "sigma": at.sigma, "step": ETA}
+                start = setting.start_near(np.random.default_rng([7, rep]), distance)
+                settings = {
+                    "epsilon": setting.epsilon,
+                    "delta": setting.delta,
+                    "s": setting.s,
+                    "sigma": setting.sigma,
+                    "step": ETA,
+                }
                 path = algorithm_3(Y, start, n_iter=batches, T=level, as_printed=False, random_state=rep, **settings)
-                found.append([at.error(beta) for beta in path])
+                found.append([setting.error(beta) for beta in path])
         for (distance, batches, level), found in zip(ways, errors, strict=True):
-            yield {**_sizes(at), "start": distance, "N0": batches, "T": round(level, 3), "reps": reps,
+            yield {**_sizes(setting), "start": distance, "N0": batches, "T": round(level, 3), "reps": reps,
                    "errors": " ".join(f"{e:.3f}" for e in np.mean(found, axis=0))}  # fmt: skip
 
 
-def _sizes(at: Setting) -> Row:
-    return {"n": at.n, "s": at.s, "epsilon": at.epsilon}
+def _sizes(setting: Setting) -> Row:
+    return {"n": setting.n, "s": setting.s, "epsilon": setting.epsilon}
 
 
 def prepared(seed: int, balance_first: bool) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -107,29 +107,29 @@ class Table:
         """The paper's algorithm. ``noise`` multiplies the noise it states; at anything but 1 the claim of privacy is
         void.
         """
-        at = self.setting
-        batches, level = prescribed(at.n)
+        setting = self.setting
+        batches, level = prescribed(setting.n)
         settings: dict[str, Any] = {
-            "epsilon": at.epsilon / noise,
-            "delta": at.delta,
+            "epsilon": setting.epsilon / noise,
+            "delta": setting.delta,
             "n_iter": n_iter or batches,
             "T": T or level,
-            "sigma": at.sigma,
+            "sigma": setting.sigma,
             "step": ETA,
             "as_printed": as_printed,
             "random_state": self.seed(method),
         }
-        if at.dense:
-            return list(low_dimensional_em(at.model, self.X, self.y, self.start, **settings))
-        return list(high_dimensional_em(at.model, self.X, self.y, self.start, s=at.s, **settings))
+        if setting.dense:
+            return list(low_dimensional_em(setting.model, self.X, self.y, self.start, **settings))
+        return list(high_dimensional_em(setting.model, self.X, self.y, self.start, s=setting.s, **settings))
 
     def reference(self, as_printed: bool = False) -> Trace:
         """Non-private EM: whole steps on all rows, nothing truncated, hard thresholding."""
-        at, trace = self.setting, [self.start]
-        gradient = MODELS[at.model].gradient
+        setting, trace = self.setting, [self.start]
+        gradient = MODELS[setting.model].gradient
         for _ in range(REFERENCE_ITERATIONS):
-            whole = trace[-1] + gradient(trace[-1], self.X, self.y, math.inf, at.sigma, as_printed)
-            trace.append(hard_threshold(whole, None if at.dense else at.s))
+            whole = trace[-1] + gradient(trace[-1], self.X, self.y, math.inf, setting.sigma, as_printed)
+            trace.append(hard_threshold(whole, None if setting.dense else setting.s))
         return trace
 
     def improved(self, method: str, steps: tuple[Any, ...], start: FloatArray | None) -> Trace:
@@ -143,7 +143,7 @@ class Table:
 
 def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
     """Every method of the high-dimensional figures on one table; None where the estimator refuses."""
-    at = table.setting
+    setting = table.setting
     out: dict[str, Trace | None] = {
         PRINTED: table.paper(PRINTED, True),
         CORRECTED: table.paper(CORRECTED, False),
@@ -151,7 +151,7 @@ def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
         IMPROVED: None if prepared.no_start is None else table.improved(IMPROVED, prepared.no_start, None),
         REFERENCE: table.reference(),
     }
-    if at.model != "missing-regression":
+    if setting.model != "missing-regression":
         out[PRINTED_REFERENCE] = table.reference(as_printed=True)
     return out
 

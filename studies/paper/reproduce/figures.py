@@ -62,25 +62,25 @@ def three_panels(base: Setting, n: tuple[int, ...], s: tuple[int, ...], epsilon:
 
 
 def distinct(panels: list[Panel]) -> tuple[Setting, ...]:
-    return tuple(dict.fromkeys(at for panel in panels for at in panel.settings))
+    return tuple(dict.fromkeys(setting for panel in panels for setting in panel.settings))
 
 
-def noise_floor(at: Setting) -> float:
+def noise_floor(setting: Setting) -> float:
     """Of the published algorithm at the prescribed N₀ and T: :func:`studies.paper.theory.noise_floor`.
 
     >>> round(noise_floor(GAUSSIAN), 2)
     1.69
     """
-    n_iter, T = prescribed(at.n)
+    n_iter, T = prescribed(setting.n)
     sizes: dict[str, Any] = {
-        "n": at.n,
-        "d": at.d,
-        "s": None if at.dense else at.s,
+        "n": setting.n,
+        "d": setting.d,
+        "s": None if setting.dense else setting.s,
         "n_iter": n_iter,
         "T": T,
         "step": ETA,
     }
-    return theory.noise_floor(at.model, epsilon=at.epsilon, delta=at.delta, **sizes)
+    return theory.noise_floor(setting.model, epsilon=setting.epsilon, delta=setting.delta, **sizes)
 
 
 def repeat(figure: str, setting: Setting, prepared: Plans, rep: int) -> list[Point]:
@@ -96,7 +96,7 @@ def repeat(figure: str, setting: Setting, prepared: Plans, rep: int) -> list[Poi
 
 def high_dimensional(name: str, title: str, rows: list[list[Panel]]) -> Experiment:
     """An experiment of the paper's Figure 1: error against iteration in three panels (or rows of three)."""
-    settings = tuple(at for row in rows for at in distinct(row))
+    settings = tuple(setting for row in rows for setting in distinct(row))
 
     def draw(results: Results, path: Path) -> None:
         plot.against_iterations(results, rows, METHODS, path, title)
@@ -111,11 +111,11 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
     """What the final errors say about the figure."""
 
     def means(method: str) -> list[float]:
-        return [results.last(at, method).mean for at in settings if results.has(at, method)]
+        return [results.last(setting, method).mean for setting in settings if results.has(setting, method)]
 
     paper = [*means(PRINTED), *means(CORRECTED)]
-    above, floors = sum(error > 1 for error in paper), [noise_floor(at) for at in settings]
-    refused = sum(not results.has(at, IMPROVED) for at in settings)
+    above, floors = sum(error > 1 for error in paper), [noise_floor(setting) for setting in settings]
+    refused = sum(not results.has(setting, IMPROVED) for setting in settings)
     alone = f"without a start it ends at {span(means(IMPROVED))}" if means(IMPROVED) else ""
     if refused:
         alone += " where it fits at all: " if alone else "without a start "
@@ -130,25 +130,30 @@ def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]
     ]
     sentences.append(trends(results, panels))
     methods = [m for m in (*METHODS, PRINTED_REFERENCE) if results.tried(settings[0], m)]
-    rows = [(*names(at), f"{noise_floor(at):.2f}",
-             *(mean_sd(results.last(at, m)) if results.has(at, m) else "refused" for m in methods))
-            for at in settings]  # fmt: skip
+    rows = [(*names(setting), f"{noise_floor(setting):.2f}",
+             *(mean_sd(results.last(setting, m)) if results.has(setting, m) else "refused" for m in methods))
+            for setting in settings]  # fmt: skip
     header = ("n", "s*", "ε", *(["missing"] if panels[0].settings[0].missing else []), "noise alone", *methods)
     return Verdict(tuple(sentences), header, tuple(rows))
 
 
-def names(at: Setting) -> tuple[str, ...]:
-    return (f"{at.n:,}", str(at.s), f"{at.epsilon:g}", *([f"{at.missing:.0%}"] if at.missing else []))
+def names(setting: Setting) -> tuple[str, ...]:
+    return (
+        f"{setting.n:,}",
+        str(setting.s),
+        f"{setting.epsilon:g}",
+        *([f"{setting.missing:.0%}"] if setting.missing else []),
+    )
 
 
 def trends(results: Results, panels: list[Panel]) -> str:
     """Whether the error moves with n, s* and ε as the paper says."""
     found = []
     for method in (PRINTED, CORRECTED, IMPROVED_START, IMPROVED):
-        runs = [panel for panel in panels if all(results.has(at, method) for at in panel.settings)]
+        runs = [panel for panel in panels if all(results.has(setting, method) for setting in panel.settings)]
         held = 0
         for panel in runs:
-            errors = [results.last(at, method).mean for at in panel.settings]
+            errors = [results.last(setting, method).mean for setting in panel.settings]
             held += bool(np.all(np.diff(errors) > 0) if panel.symbol == "s*" else np.all(np.diff(errors) < 0))
         if runs:
             found.append(f"{held} of {len(runs)} panels for {method}")

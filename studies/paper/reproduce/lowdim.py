@@ -58,14 +58,14 @@ PROTOCOL = {"distance": DISTANCE, "eta": ETA, "reference": REFERENCE_ITERATIONS,
 
 def wang(table: Table, method: str) -> FloatArray:
     """Their estimate from the same start, at either scale."""
-    at = table.setting
-    budget: dict[str, Any] = {"epsilon": at.epsilon, "delta": at.delta}
+    setting = table.setting
+    budget: dict[str, Any] = {"epsilon": setting.epsilon, "delta": setting.delta}
     if method == WANG_OWN:
-        chosen = wang2020.sampling_only(at.n, at.d, second_moment=at.sigma**2 + 1.0)
+        chosen = wang2020.sampling_only(setting.n, setting.d, second_moment=setting.sigma**2 + 1.0)
     else:
-        chosen = wang2020.prescribed(at.n, at.d, **budget, second_moment=at.sigma**2 + 1.0)
-    curator = table.curator(method, at.epsilon)
-    return wang2020.wang2020(curator, SymmetricMixture(at.sigma), table.start, **budget, **chosen._asdict())
+        chosen = wang2020.prescribed(setting.n, setting.d, **budget, second_moment=setting.sigma**2 + 1.0)
+    curator = table.curator(method, setting.epsilon)
+    return wang2020.wang2020(curator, SymmetricMixture(setting.sigma), table.start, **budget, **chosen._asdict())
 
 
 def repeat(setting: Setting, prepared: Plans, rep: int) -> list[Point]:
@@ -80,13 +80,13 @@ def repeat(setting: Setting, prepared: Plans, rep: int) -> list[Point]:
 def draw(results: Results, path: Path) -> None:
     figure, grid = plot.new(1, 2, height=6.0, sharey="row")
     panels = (
-        (BY_ROWS, [at.n for at in BY_ROWS], "number of rows n", "d = 10"),
-        (BY_COLUMNS, [at.d for at in BY_COLUMNS], "dimension d", "n = 10,000"),
+        (BY_ROWS, [setting.n for setting in BY_ROWS], "number of rows n", "d = 10"),
+        (BY_COLUMNS, [setting.d for setting in BY_COLUMNS], "dimension d", "n = 10,000"),
     )
     for axes, (settings, x, label, title) in zip(grid[0], panels, strict=True):
         plot.error_axis(axes)
         for method in METHODS:
-            cells = [results.last(at, method) for at in settings]
+            cells = [results.last(setting, method) for setting in settings]
             plot.band(axes, x, cells, method, marker=plot.MARKERS[method])
         axes.set_xlabel(label)
         axes.set_xticks(x, [f"{v:,}" for v in x])
@@ -100,7 +100,7 @@ def draw(results: Results, path: Path) -> None:
 
 def judge(results: Results) -> Verdict:
     def means(method: str) -> list[float]:
-        return [results.last(at, method).mean for at in SETTINGS]
+        return [results.last(setting, method).mean for setting in SETTINGS]
 
     def ratio(method: str) -> str:
         return span(a / b for a, b in zip(means(method), means(REFERENCE), strict=True))
@@ -123,8 +123,13 @@ def judge(results: Results) -> Verdict:
     )
     methods = (*METHODS, PRINTED_REFERENCE)
     rows = tuple(
-        (f"{at.n:,}", str(at.d), f"{noise_floor(at):.3f}", *(mean_sd(results.last(at, m)) for m in methods))
-        for at in SETTINGS
+        (
+            f"{setting.n:,}",
+            str(setting.d),
+            f"{noise_floor(setting):.3f}",
+            *(mean_sd(results.last(setting, m)) for m in methods),
+        )
+        for setting in SETTINGS
     )
     return Verdict(sentences, ("n", "d", "noise alone", *methods), rows)
 

@@ -97,12 +97,13 @@ def smallest_cut(results: Results, setting: Setting) -> int | None:
 
 
 def judge(results: Results) -> Verdict:
-    prescribed_errors = [results.last(at, of_cut(1)).mean for at in SETTINGS]
-    tuned = [best(results, at) for at in SETTINGS]
+    prescribed_errors = [results.last(setting, of_cut(1)).mean for setting in SETTINGS]
+    tuned = [best(results, setting) for setting in SETTINGS]
     several = [
-        min(results.at(at, of_level(level), N0).mean for level in LEVELS for N0 in BATCHES if N0 > 1) for at in SETTINGS
+        min(results.at(setting, of_level(level), N0).mean for level in LEVELS for N0 in BATCHES if N0 > 1)
+        for setting in SETTINGS
     ]
-    cuts = [smallest_cut(results, at) for at in SETTINGS]
+    cuts = [smallest_cut(results, setting) for setting in SETTINGS]
     short = sum(error > DISTANCE for error in prescribed_errors)
     answer = "no" if short == len(SETTINGS) else f"not in {short} of {len(SETTINGS)} figures"
 
@@ -121,11 +122,11 @@ def judge(results: Results) -> Verdict:
         + f"; tried were {', '.join(map(str, CUTS[1:]))}.",
     )  # fmt: skip
     rows = []
-    for at, title, (error, level, N0) in zip(SETTINGS, TITLES, tuned, strict=True):
-        batches, T = prescribed(at.n)
-        reference = results.last(at, REFERENCE).mean
-        rows.append((title, f"N₀ = {batches}, T = {T:.2f}", f"{noise_floor(at):.2f}",
-                     *(f"{results.last(at, of_cut(cut)).mean:.3f}" for cut in CUTS),
+    for setting, title, (error, level, N0) in zip(SETTINGS, TITLES, tuned, strict=True):
+        batches, T = prescribed(setting.n)
+        reference = results.last(setting, REFERENCE).mean
+        rows.append((title, f"N₀ = {batches}, T = {T:.2f}", f"{noise_floor(setting):.2f}",
+                     *(f"{results.last(setting, of_cut(cut)).mean:.3f}" for cut in CUTS),
                      f"{error:.3f} (N₀ = {N0}, {level})", f"{reference:.3f}"))  # fmt: skip
     header = ("figure, base setting", "prescribed", "noise alone", *map(of_cut, CUTS), "best N₀ and T", REFERENCE)
     return Verdict(sentences, header, tuple(rows))

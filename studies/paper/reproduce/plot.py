@@ -144,7 +144,11 @@ def against_iterations(
 ) -> None:
     """The paper's layout: a panel each for n, s* and ε, error against iteration, a line style for each value."""
     figure, grid = new(len(rows), 3, height=1.0 + 5.2 * len(rows), sharey="row")
-    shown = [m for m in methods if any(results.has(at, m) for row in rows for panel in row for at in panel.settings)]
+    shown = [
+        m
+        for m in methods
+        if any(results.has(setting, m) for row in rows for panel in row for setting in panel.settings)
+    ]
     for row, axes_row in zip(rows, grid, strict=True):
         for panel, axes in zip(row, axes_row, strict=True):
             _panel(results, panel, axes, shown)

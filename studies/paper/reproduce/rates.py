@@ -57,7 +57,7 @@ class Sweep(NamedTuple):
         return self.settings[0].dense
 
     def x(self) -> list[float]:
-        return [float(getattr(at, FIELDS[self.variable])) for at in self.settings]
+        return [float(getattr(setting, FIELDS[self.variable])) for setting in self.settings]
 
 
 FIELDS = {"n": "n", "ε": "epsilon", "s": "s", "d": "d"}
@@ -69,7 +69,7 @@ def sweeps_around(base: Setting, methods: tuple[str, ...], **values: Sequence[fl
         if field in values:
             changes: list[dict[str, Any]] = [{field: v} for v in values[field]]
             changed = [replace(base, **change) for change in changes]
-            settings = tuple(replace(at, s=at.d) if at.dense else at for at in changed)
+            settings = tuple(replace(setting, s=setting.d) if setting.dense else setting for setting in changed)
             out.append(Sweep(variable, methods, settings))
     return out
 
@@ -90,8 +90,8 @@ IMPROVED_SWEEPS = [
                    n=(2000, 4000, 8000, 16_000), epsilon=(0.1, 0.2, 0.4, 0.8), d=(5, 10, 20, 30)),
 ]  # fmt: skip
 SWEEPS = PAPER_SWEEPS + IMPROVED_SWEEPS
-WITH_IMPROVED = frozenset(at for sweep in IMPROVED_SWEEPS for at in sweep.settings)
-SETTINGS = tuple(dict.fromkeys(at for sweep in SWEEPS for at in sweep.settings))
+WITH_IMPROVED = frozenset(setting for sweep in IMPROVED_SWEEPS for setting in sweep.settings)
+SETTINGS = tuple(dict.fromkeys(setting for sweep in SWEEPS for setting in sweep.settings))
 
 
 def prepare(setting: Setting) -> Plans | None:
@@ -109,18 +109,24 @@ def repeat(setting: Setting, prepared: Plans | None, rep: int) -> list[Point]:
     return [Point(method, len(trace) - 1, setting.error(trace[-1])) for method, trace in found.items()]
 
 
-def theorem(at: Setting) -> float:
+def theorem(setting: Setting) -> float:
     """The privacy term of the paper's upper bound, without its constant."""
-    return theory.upper_rate(at.model, **sizes(at)).privacy
+    return theory.upper_rate(setting.model, **sizes(setting)).privacy
 
 
-def lower_bound(at: Setting) -> float:
+def lower_bound(setting: Setting) -> float:
     """The form of the paper's minimax lower bound, without its constant."""
-    return sum(theory.lower_rate(at.model, **sizes(at)))
+    return sum(theory.lower_rate(setting.model, **sizes(setting)))
 
 
-def sizes(at: Setting) -> dict[str, Any]:
-    return {"n": at.n, "d": at.d, "s": None if at.dense else at.s, "epsilon": at.epsilon, "delta": at.delta}
+def sizes(setting: Setting) -> dict[str, Any]:
+    return {
+        "n": setting.n,
+        "d": setting.d,
+        "s": None if setting.dense else setting.s,
+        "epsilon": setting.epsilon,
+        "delta": setting.delta,
+    }
 
 
 class Cost(NamedTuple):
@@ -134,16 +140,16 @@ class Cost(NamedTuple):
         return self.value < WORKS and self.log_error < 1 / (2 * SURE)
 
 
-def cost(results: Results, at: Setting, method: str) -> Cost:
+def cost(results: Results, setting: Setting, method: str) -> Cost:
     """√(mean error² − mean non-private error²), both of the same tables.
 
     With m that difference and e its standard error, log √m = ½·log m has the standard error ½·e/m, to first order. A
     squared error has the standard deviation 2·mean·sd, to first order; the two are taken for independent, which
     overstates e, because they are positively correlated.
     """
-    if not results.has(at, method):
+    if not results.has(setting, method):
         return Cost(math.nan, math.inf)
-    own, reference = results.last(at, method), results.last(at, REFERENCE)
+    own, reference = results.last(setting, method), results.last(setting, REFERENCE)
     excess = own.mean**2 + own.sd**2 - reference.mean**2 - reference.sd**2
     error = 2 * math.hypot(own.mean * own.sd, reference.mean * reference.sd) / math.sqrt(max(own.reps - 1, 1))
     return Cost(math.sqrt(excess), error / excess / 2) if excess > 0 else Cost(math.nan, math.inf)
@@ -167,7 +173,7 @@ def slope(results: Results, sweep: Sweep, method: str) -> Slope:
     Standard errors from few repetitions are themselves uncertain, so none counts for less than half the median one;
     and if the points scatter more about the line than theirs explain, the slope's grows by as much.
     """
-    costs = [cost(results, at, method) for at in sweep.settings]
+    costs = [cost(results, setting, method) for setting in sweep.settings]
     keep = [i for i, c in enumerate(costs) if c.counts]
     if len(keep) < 2:
         return Slope(math.nan, math.nan, math.nan, len(keep), math.nan)

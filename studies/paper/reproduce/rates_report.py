@@ -70,7 +70,7 @@ def _axes(axes: Axes, variable: str, values: list[float]) -> None:
 
 def _points(results: Results, sweep: Sweep, method: str, axes: Axes) -> None:
     x, found = np.array(sweep.x()), slope(results, sweep, method)
-    costs = [cost(results, at, method) for at in sweep.settings]
+    costs = [cost(results, setting, method) for setting in sweep.settings]
     colour, marker = plot.COLOURS[method], plot.MARKERS[method]
     for v, c in zip(x, costs, strict=True):
         if math.isfinite(c.value):
@@ -81,7 +81,7 @@ def _points(results: Results, sweep: Sweep, method: str, axes: Axes) -> None:
     if math.isfinite(found.value):
         line = np.exp(found.intercept + found.value * np.log(x))
         axes.plot(x, line, color=colour, linewidth=1.2)
-        form = np.array([theorem(at) for at in sweep.settings])
+        form = np.array([theorem(setting) for setting in sweep.settings])
         middle = len(x) // 2
         axes.plot(x, form * line[middle] / form[middle], color=colour, linewidth=1.2, linestyle=":")
 
@@ -129,8 +129,13 @@ def exponent(found: Slope) -> str:
 
 
 def base(sweep: Sweep) -> str:
-    at = sweep.settings[0]
-    parts = {"n": f"n = {at.n:,}", "ε": f"ε = {at.epsilon:g}", "s": f"s = {at.s}", "d": f"d = {at.d}"}
+    setting = sweep.settings[0]
+    parts = {
+        "n": f"n = {setting.n:,}",
+        "ε": f"ε = {setting.epsilon:g}",
+        "s": f"s = {setting.s}",
+        "d": f"d = {setting.d}",
+    }
     if sweep.dense:
         del parts["s"]
     return ", ".join(text for variable, text in parts.items() if variable != sweep.variable)
@@ -154,14 +159,16 @@ def _claim(found: list[tuple[Sweep, str, Slope]], variable: str, method: str) ->
 
 def _in_order(method: str) -> list[Setting]:
     """The sweeps over n in which the method is tested."""
-    return [at for sweep in SWEEPS if sweep.variable == "n" and method in sweep.methods for at in sweep.settings]
+    return [
+        setting for sweep in SWEEPS if sweep.variable == "n" and method in sweep.methods for setting in sweep.settings
+    ]
 
 
 def _ratio(results: Results, method: str) -> str:
     parts = []
     for dense in (False, True):
-        settings = [at for at in _in_order(method) if at.dense == dense and results.has(at, method)]
-        ratios = [results.last(at, method).mean / lower_bound(at) for at in settings]
+        settings = [setting for setting in _in_order(method) if setting.dense == dense and results.has(setting, method)]
+        ratios = [results.last(setting, method).mean / lower_bound(setting) for setting in settings]
         where = "low" if dense else "high"
         parts.append(f"{span(ratios)} in {where} dimension")
     return f"that of {method} is {' and '.join(parts)}"
@@ -169,11 +176,11 @@ def _ratio(results: Results, method: str) -> str:
 
 def _ratios(results: Results) -> list[tuple[str, ...]]:
     rows = []
-    for at in dict.fromkeys([*_in_order(CORRECTED), *_in_order(IMPROVED)]):
-        form, size = lower_bound(at), "" if at.dense else f", s = {at.s}"
-        errors = [results.last(at, m).mean if results.has(at, m) else None for m in (CORRECTED, IMPROVED)]
-        rows.append((f"n = {at.n:,}, d = {at.d}{size}, ε = {at.epsilon:g}", f"{form:.4f}",
-                     f"{results.last(at, REFERENCE).mean:.4f}",
+    for setting in dict.fromkeys([*_in_order(CORRECTED), *_in_order(IMPROVED)]):
+        form, size = lower_bound(setting), "" if setting.dense else f", s = {setting.s}"
+        errors = [results.last(setting, m).mean if results.has(setting, m) else None for m in (CORRECTED, IMPROVED)]
+        rows.append((f"n = {setting.n:,}, d = {setting.d}{size}, ε = {setting.epsilon:g}", f"{form:.4f}",
+                     f"{results.last(setting, REFERENCE).mean:.4f}",
                      *("–" if e is None else f"{e:.4f}" for e in errors),
                      *("–" if e is None else f"{e / form:.2f}" for e in errors)))  # fmt: skip
     return rows

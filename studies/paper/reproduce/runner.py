@@ -49,13 +49,13 @@ class Experiment:
 
 
 class Map(Protocol):
-    """``map`` over processes: results come as they are ready."""
+    """``map`` over processes, with results in the order in which they are finished."""
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any], /) -> Iterator[Any]: ...
 
 
 def _alone() -> None:
-    """One thread per process: the processes are the parallelism. An interruption is the parent's business."""
+    """Use one thread, and leave interruptions to the parent process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OMP_NUM_THREADS"] = "1"
     threadpool_limits(1)
@@ -63,10 +63,7 @@ def _alone() -> None:
 
 @contextmanager
 def processes(workers: int) -> Iterator[Map]:
-    """A ``map`` over that many processes; with one, over none but this.
-
-    The processes are spawned, not forked: other libraries' threads do not survive a fork.
-    """
+    """A ``map`` over processes, which are spawned since threads do not survive a fork; with one worker, over this one."""
     if workers == 1:
         with thread_limit(1), threadpool_limits(1):
             yield map
@@ -81,17 +78,17 @@ def default_workers() -> int:
 
 def run(experiment: Experiment, store: Store, reps: int, parallel: Map, progress: bool = True) -> Results:
     """Everything that is missing of ``reps`` repetitions of each setting; then what the file holds."""
-    missing = [(at, rep) for rep in range(reps) for at in experiment.settings if not store.has(at, rep)]
-    wanted = [at for at in experiment.settings if any(at == setting for setting, _ in missing)]
+    missing = [(setting, rep) for rep in range(reps) for setting in experiment.settings if not store.has(setting, rep)]
+    wanted = list(dict.fromkeys(setting for setting, _ in missing))
     store.open()
     pause = 0.1 if sys.stderr.isatty() else 30.0  # a log gets a line every half minute
     count = len(wanted) + len(missing)
     with tqdm(total=count, desc=experiment.name, unit="task", disable=not progress, mininterval=pause) as bar:
         prepared: dict[Setting, Any] = {}
-        for setting, found in parallel(_prepare, [(experiment.prepare, at) for at in wanted]):
+        for setting, found in parallel(_prepare, [(experiment.prepare, setting) for setting in wanted]):
             prepared[setting] = found
             bar.update()
-        tasks = [(experiment.repeat, at, prepared[at], rep) for at, rep in missing]
+        tasks = [(experiment.repeat, setting, prepared[setting], rep) for setting, rep in missing]
         for setting, rep, points in parallel(_repeat, tasks):
             store.add(setting, rep, points)
             bar.update()

@@ -81,19 +81,19 @@ def draw(results: Results, path: Path) -> None:
     colours = {**plot.COLOURS, END_TO_END: "#009E73", START: "#888888", RANDOM: "#BBBBBB"}
     markers = {**plot.MARKERS, END_TO_END: "P", START: "X", RANDOM: "d"}
     for axes, epsilon in zip(grid[0], (0.2, 0.5), strict=True):
-        settings = [at for at in SETTINGS if at.epsilon == epsilon]
+        settings = [setting for setting in SETTINGS if setting.epsilon == epsilon]
         for place, method in enumerate(METHODS):
             x = np.arange(3) + (place - 3.0) * 0.095
-            cells = [results.last(at, method) for at in settings]
+            cells = [results.last(setting, method) for setting in settings]
             means, sds = [cell.mean for cell in cells], [cell.sd for cell in cells]
             style = {"color": colours[method], "marker": markers[method], "linestyle": "none", "markersize": 6}
             axes.errorbar(x, means, yerr=sds, label=method, capsize=2, elinewidth=1, **style)
-        published = [PUBLISHED[at.epsilon, at.s] for at in settings]
-        bars = [PUBLISHED_SD[at.epsilon, at.s] for at in settings]
+        published = [PUBLISHED[setting.epsilon, setting.s] for setting in settings]
+        bars = [PUBLISHED_SD[setting.epsilon, setting.s] for setting in settings]
         style = {"color": "#B00068", "marker": "*", "linestyle": "none", "markersize": 10}
         axes.errorbar(np.arange(3) - 0.40, published, yerr=bars, label="published", capsize=2, elinewidth=1, **style)
         axes.axhline(0.5, color="#999999", linewidth=1.2, zorder=0)
-        axes.set_xticks(range(3), [f"ŝ = {at.s}" for at in settings])
+        axes.set_xticks(range(3), [f"ŝ = {setting.s}" for setting in settings])
         axes.set_title(f"ε = {epsilon:g}, δ = 1/(2n), n = {N}", fontsize=11)
         axes.set_ylim(0, 0.54)
         axes.grid(axis="y", alpha=0.25)
@@ -105,9 +105,9 @@ def draw(results: Results, path: Path) -> None:
 
 def judge(results: Results) -> Verdict:
     def means(method: str) -> list[float]:
-        return [results.last(at, method).mean for at in SETTINGS]
+        return [results.last(setting, method).mean for setting in SETTINGS]
 
-    published = [PUBLISHED[at.epsilon, at.s] for at in SETTINGS]
+    published = [PUBLISHED[setting.epsilon, setting.s] for setting in SETTINGS]
     beaten = sum(ours <= theirs + 0.005 for ours, theirs in zip(means(IMPROVED_START), published, strict=True))
     out_of_reach = sum(
         min(own) > theirs + 0.005 for *own, theirs in zip(means(PRINTED), means(CORRECTED), published, strict=True)
@@ -125,10 +125,12 @@ def judge(results: Results) -> Verdict:
         f"{MALIGNANT:.3f}.",
     )
     rows = tuple(
-        (f"{at.epsilon:g}", str(at.s), f"{PUBLISHED[at.epsilon, at.s]:.2f} ({PUBLISHED_SD[at.epsilon, at.s]:.2f})",
-         *(mean_sd(results.last(at, m)) for m in METHODS))
-        for at in SETTINGS
-    )  # fmt: skip
+        (
+            *(f"{setting.epsilon:g}", str(setting.s), f"{rate:.2f} ({PUBLISHED_SD[setting.epsilon, setting.s]:.2f})"),
+            *(mean_sd(results.last(setting, m)) for m in METHODS),
+        )
+        for setting, rate in zip(SETTINGS, published, strict=True)
+    )
     return Verdict(sentences, ("ε", "ŝ", "published", *METHODS), rows)
 
 
