@@ -1,7 +1,6 @@
-"""The methods of every figure as functions from one simulated table to the sequence of β they release.
+"""The methods of every figure, as functions that return β after each step on one simulated table.
 
-The paper's algorithms are those of :mod:`dpem.paper.algorithms`, which return every β^t; the steps of the improved
-method are wrapped one by one. The private estimators release the last β only.
+The paper's algorithms are those of :mod:`dpem.paper.algorithms`; the improved method's steps are run one by one.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ PRINTED, CORRECTED = "paper, as printed", "paper, corrected"
 IMPROVED_START, IMPROVED = "improved, same start", "improved, no start"
 REFERENCE, PRINTED_REFERENCE = "non-private", "non-private, printed weight"
 WANG, WANG_OWN = "Wang et al. 2020, balanced", "Wang et al. 2020, its own scale"
-KINDER = "paper, corrected, N₀ = 3, T = 1.5"
+SMALLER = "paper, corrected, N₀ = 3, T = 1.5"
 
 SEED = 20_260_101
-#: ‖β⁰ − β*‖: the theorem for the Gaussian mixture asks for R/2 with R = ‖β*‖/4.
+#: ‖β⁰ − β*‖. The theorem for the Gaussian mixture requires R/2 with R = ‖β*‖/4.
 DISTANCE = 1 / 8
-#: The paper's step in its experiments; non-private EM takes whole steps.
+#: The step size of the paper's experiments; that of non-private EM is 1.
 ETA = 0.5
 REFERENCE_ITERATIONS = 12
 
@@ -42,26 +41,26 @@ Trace = list[FloatArray]
 
 
 def seed(*what: object) -> int:
-    """A seed for these words and numbers: the same for the same words."""
+    """A seed that depends on the arguments only."""
     text = "|".join(map(str, what)).encode()
     return int(np.random.SeedSequence([SEED, zlib.crc32(text)]).generate_state(1)[0])
 
 
 def prescribed(n: int) -> tuple[int, float]:
-    """N₀ and T as the theorems prescribe them, with constants 1: log n (rounded) and √log n."""
+    """The N₀ and T of the theorems with constants 1: log n (rounded) and √log n."""
     return max(1, round(math.log(n))), math.sqrt(math.log(n))
 
 
 @dataclass(frozen=True)
 class Plans:
-    """The steps of the improved method as the estimator chooses them; None where it asks for a start."""
+    """The improved method's steps with the estimator's settings, from a start and (None if it refuses) without one."""
 
     same_start: tuple[Any, ...]
     no_start: tuple[Any, ...] | None
 
 
 def plans(setting: Setting) -> Plans:
-    """Chosen once per setting, from public numbers, with the estimators' own assumptions."""
+    """The steps for a setting, planned with the estimators' assumptions."""
 
     def chosen(start_distance: float | None) -> tuple[Any, ...] | None:
         assumed: dict[str, Any] = {"assumed_sparsity": None, "assumed_sigma": None, "assumed_signal": 1.0}
@@ -73,7 +72,7 @@ def plans(setting: Setting) -> Plans:
     return Plans(same_start, chosen(None))
 
 
-#: The words that the seeds of the published figures were drawn from.
+#: The names from which the seeds of the committed results were drawn, by today's names.
 SEED_NAMES = {
     "symmetric-mixture": "gaussian-mixture",
     "symmetric-regression": "mixture-regression",
@@ -84,7 +83,7 @@ SEED_NAMES = {
 
 
 class Table:
-    """One simulated table and the runs on it; every run has its own account and its own seeded noise."""
+    """One simulated table and fits to it, each with its own account and its own seeded noise."""
 
     def __init__(self, figure: str, setting: Setting, rep: int) -> None:
         self.setting = setting
@@ -104,9 +103,7 @@ class Table:
     def paper(
         self, method: str, as_printed: bool, *, n_iter: int | None = None, T: float | None = None, noise: float = 1.0
     ) -> Trace:
-        """The paper's algorithm. ``noise`` multiplies the noise it states; at anything but 1 the claim of privacy is
-        void.
-        """
+        """The paper's algorithm, with ``noise`` times its stated noise; below 1 it is not private."""
         setting = self.setting
         batches, level = prescribed(setting.n)
         settings: dict[str, Any] = {
@@ -124,7 +121,7 @@ class Table:
         return list(high_dimensional_em(setting.model, self.X, self.y, self.start, s=setting.s, **settings))
 
     def reference(self, as_printed: bool = False) -> Trace:
-        """Non-private EM: whole steps on all rows, nothing truncated, hard thresholding."""
+        """Non-private EM with hard thresholding: step size 1, all rows, no truncation."""
         setting, trace = self.setting, [self.start]
         gradient = MODELS[setting.model].gradient
         for _ in range(REFERENCE_ITERATIONS):
@@ -142,7 +139,7 @@ class Table:
 
 
 def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
-    """Every method of the high-dimensional figures on one table; None where the estimator refuses."""
+    """The methods of the high-dimensional figures on one table; None if the estimator refuses the fit."""
     setting = table.setting
     out: dict[str, Trace | None] = {
         PRINTED: table.paper(PRINTED, True),
@@ -157,5 +154,5 @@ def traces(table: Table, prepared: Plans) -> dict[str, Trace | None]:
 
 
 def key(setting: Setting) -> tuple[str, int, int, int, float, float]:
-    """What identifies a setting in a table of results."""
+    """The key of a setting in a table of results."""
     return setting.model, setting.n, setting.d, setting.s, setting.epsilon, setting.missing

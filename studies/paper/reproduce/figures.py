@@ -1,8 +1,7 @@
-"""Figures 1, S1 and 2 of the paper, and the figure it does not have, for missing covariates.
+"""Figures 1 and S1 of the paper, and a figure for missing covariates, which the paper does not have.
 
-What the paper leaves open, and what is taken here: the start (on the support, at distance 1/8 of the truth, which is
-what its theorem for the Gaussian mixture asks for), the constants of N₀ and T (1), and in Figure 2 the values that
-are held fixed (d = 10, n = 10,000, ε = 0.5, δ = 1/(2n)).
+The paper leaves open the start (here on the support at distance 1/8 of the truth, as its theorem for the Gaussian
+mixture requires) and the constants of N₀ and T (here 1).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ DENSE = Setting("symmetric-mixture", n=10_000, d=10, s=10, epsilon=0.5, dense=Tr
 
 
 def three_panels(base: Setting, n: tuple[int, ...], s: tuple[int, ...], epsilon: tuple[float, ...]) -> list[Panel]:
-    """The paper's panels: n, s* and ε vary in turn around a base setting."""
+    """The paper's panels, in which n, s* and ε vary around a base setting."""
     extra = f", {base.missing:.0%} missing" if base.missing else ""
     return [
         Panel("n", tuple(f"{v:,}" for v in n), tuple(replace(base, n=v) for v in n),
@@ -66,7 +65,7 @@ def distinct(panels: list[Panel]) -> tuple[Setting, ...]:
 
 
 def noise_floor(setting: Setting) -> float:
-    """Of the published algorithm at the prescribed N₀ and T: :func:`studies.paper.theory.noise_floor`.
+    """:func:`studies.paper.theory.noise_floor` of the published algorithm at the prescribed N₀ and T.
 
     >>> round(noise_floor(GAUSSIAN), 2)
     1.69
@@ -108,7 +107,7 @@ def high_dimensional(name: str, title: str, rows: list[list[Panel]]) -> Experime
 
 
 def verdict(results: Results, settings: tuple[Setting, ...], panels: list[Panel]) -> Verdict:
-    """What the final errors say about the figure."""
+    """Sentences and a table about the final errors."""
 
     def means(method: str) -> list[float]:
         return [results.last(setting, method).mean for setting in settings if results.has(setting, method)]
@@ -147,7 +146,7 @@ def names(setting: Setting) -> tuple[str, ...]:
 
 
 def trends(results: Results, panels: list[Panel]) -> str:
-    """Whether the error moves with n, s* and ε as the paper says."""
+    """Whether the error changes with n, s* and ε as the paper reports."""
     found = []
     for method in (PRINTED, CORRECTED, IMPROVED_START, IMPROVED):
         runs = [panel for panel in panels if all(results.has(setting, method) for setting in panel.settings)]

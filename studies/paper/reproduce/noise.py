@@ -1,9 +1,9 @@
-"""Can the published figures be obtained with the stated noise? The paper's algorithm over its two free settings, and
-with its noise cut.
+"""Can the published figures be obtained with the stated noise? The paper's algorithm for many values of its two free
+settings, and with less noise than it states.
 
-Upper row: the error at the end against the number of batches N₀, for several truncation levels T, noise as stated.
-Lower row: error against iteration at the prescribed N₀ and T, with the stated noise multiplied by 1, 1/4, 1/16, …
-Cutting it voids the guarantee; it shows how far from usable the stated noise is. The weight is the corrected one.
+Upper row: the final error against the number of batches N₀, for several truncation levels T and the stated noise. Lower
+row: the error against the iteration at the prescribed N₀ and T, with the stated noise divided by 1, 4, 16, … With less
+noise there is no guarantee; it shows how much too large the stated noise is. The weight is the corrected one.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ CUTS = (1, 4, 16, 64, 256)
 PROTOCOL = {"distance": DISTANCE, "eta": ETA, "reference": REFERENCE_ITERATIONS, "batches": BATCHES, "levels": LEVELS}
 
 
-def of_level(level: float | None) -> str:
+def level_name(level: float | None) -> str:
     return "T = √log n" if level is None else f"T = {level:g}"
 
 
-def of_cut(cut: int) -> str:
+def cut_name(cut: int) -> str:
     return "noise as stated" if cut == 1 else f"noise / {cut}"
 
 
 def repeat(setting: Setting, prepared: None, rep: int) -> list[Point]:
-    """One table: the grid of settings (the end of each run), the cuts (every iteration), non-private EM."""
+    """One table: the final errors on the grid of settings, every iteration with less noise, and non-private EM."""
     table, points = Table(NAME, setting, rep), []
     for level in LEVELS:
         for batches in BATCHES:
-            trace = table.paper(of_level(level), False, n_iter=batches, T=level)
-            points.append(Point(of_level(level), batches, setting.error(trace[-1])))
+            trace = table.paper(level_name(level), False, n_iter=batches, T=level)
+            points.append(Point(level_name(level), batches, setting.error(trace[-1])))
     for cut in CUTS:
-        trace = table.paper(of_cut(cut), False, noise=1 / cut)
-        points += [Point(of_cut(cut), t, setting.error(beta)) for t, beta in enumerate(trace)]
+        trace = table.paper(cut_name(cut), False, noise=1 / cut)
+        points += [Point(cut_name(cut), t, setting.error(beta)) for t, beta in enumerate(trace)]
     points.append(Point(REFERENCE, REFERENCE_ITERATIONS, setting.error(table.reference()[-1])))
     return points
 
@@ -61,9 +61,9 @@ def draw(results: Results, path: Path) -> None:
     for column, (setting, title) in enumerate(zip(SETTINGS, TITLES, strict=True)):
         upper, lower = grid[:, column]
         for level, shade, marker in zip(LEVELS, shades, "vo^sD", strict=True):
-            plot.band(upper, *results.trace(setting, of_level(level)), of_level(level), marker=marker, colour=shade)
+            plot.band(upper, *results.trace(setting, level_name(level)), level_name(level), marker=marker, colour=shade)
         for cut, shade in zip(CUTS, shades, strict=True):
-            plot.band(lower, *results.trace(setting, of_cut(cut)), of_cut(cut), marker=".", colour=shade)
+            plot.band(lower, *results.trace(setting, cut_name(cut)), cut_name(cut), marker=".", colour=shade)
         for axes in (upper, lower):
             plot.error_axis(axes)
             axes.axhline(DISTANCE, color="#B00068", linewidth=1, linestyle=":", label=f"the start ({DISTANCE:g})")
@@ -82,25 +82,26 @@ def draw(results: Results, path: Path) -> None:
 
 
 def best(results: Results, setting: Setting) -> tuple[float, str, int]:
-    """The smallest mean error on the grid, and where: chosen with the truth in hand."""
+    """The smallest mean error on the grid, with its T and N₀, which are chosen with the true errors known."""
     found = []
     for level in LEVELS:
         found += [
-            (cell.mean, of_level(level), N0) for N0, cell in zip(*results.trace(setting, of_level(level)), strict=True)
+            (cell.mean, level_name(level), N0)
+            for N0, cell in zip(*results.trace(setting, level_name(level)), strict=True)
         ]
     return min(found)
 
 
 def smallest_cut(results: Results, setting: Setting) -> int | None:
-    """The smallest cut on the grid after which the run ends closer to the truth than it began."""
-    return next((cut for cut in CUTS if results.last(setting, of_cut(cut)).mean < DISTANCE), None)
+    """The smallest divisor of the noise on the grid with which the final error is below that of the start."""
+    return next((cut for cut in CUTS if results.last(setting, cut_name(cut)).mean < DISTANCE), None)
 
 
 def judge(results: Results) -> Verdict:
-    prescribed_errors = [results.last(setting, of_cut(1)).mean for setting in SETTINGS]
+    prescribed_errors = [results.last(setting, cut_name(1)).mean for setting in SETTINGS]
     tuned = [best(results, setting) for setting in SETTINGS]
     several = [
-        min(results.at(setting, of_level(level), N0).mean for level in LEVELS for N0 in BATCHES if N0 > 1)
+        min(results.at(setting, level_name(level), N0).mean for level in LEVELS for N0 in BATCHES if N0 > 1)
         for setting in SETTINGS
     ]
     cuts = [smallest_cut(results, setting) for setting in SETTINGS]
@@ -126,9 +127,9 @@ def judge(results: Results) -> Verdict:
         batches, T = prescribed(setting.n)
         reference = results.last(setting, REFERENCE).mean
         rows.append((title, f"N₀ = {batches}, T = {T:.2f}", f"{noise_floor(setting):.2f}",
-                     *(f"{results.last(setting, of_cut(cut)).mean:.3f}" for cut in CUTS),
+                     *(f"{results.last(setting, cut_name(cut)).mean:.3f}" for cut in CUTS),
                      f"{error:.3f} (N₀ = {N0}, {level})", f"{reference:.3f}"))  # fmt: skip
-    header = ("figure, base setting", "prescribed", "noise alone", *map(of_cut, CUTS), "best N₀ and T", REFERENCE)
+    header = ("figure, base setting", "prescribed", "noise alone", *map(cut_name, CUTS), "best N₀ and T", REFERENCE)
     return Verdict(sentences, header, tuple(rows))
 
 

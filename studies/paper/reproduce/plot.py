@@ -1,5 +1,5 @@
-"""How the pictures look: one colour per method everywhere (Okabe and Ito's palette, which colour-blind readers can
-distinguish), a logarithmic error axis, a grey line at error 1, one standard deviation as a band.
+"""The style of the figures: one colour per method (Okabe and Ito's palette for colour-blind readers), a logarithmic
+error axis, a grey line at error 1, a band of one standard deviation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from studies.paper.reproduce.curves import (
     CORRECTED,
     IMPROVED,
     IMPROVED_START,
-    KINDER,
     PRINTED,
     PRINTED_REFERENCE,
     REFERENCE,
+    SMALLER,
     WANG,
     WANG_OWN,
 )
@@ -39,7 +39,7 @@ except ImportError as absent:
 COLOURS = {
     PRINTED: "#D55E00",
     CORRECTED: "#E69F00",
-    KINDER: "#F0C000",
+    SMALLER: "#F0C000",
     WANG: "#CC79A7",
     WANG_OWN: "#882255",
     IMPROVED_START: "#56B4E9",
@@ -50,7 +50,7 @@ COLOURS = {
 MARKERS = {
     PRINTED: "s",
     CORRECTED: "D",
-    KINDER: "d",
+    SMALLER: "d",
     WANG: "v",
     WANG_OWN: "<",
     IMPROVED_START: "^",
@@ -64,7 +64,7 @@ DPI = 125
 
 
 class Panel(NamedTuple):
-    """A picture's panel: what varies in it, and where."""
+    """A panel of a figure: the symbol and values of the setting that varies, and the fixed ones."""
 
     symbol: str
     values: tuple[str, ...]
@@ -85,7 +85,7 @@ def save(figure: Figure, path: Path, title: str, note: str) -> None:
 
 
 def error_axis(axes: Axes, *, zero: bool = True) -> None:
-    """Logarithmic, with plain numbers and a grey line where answering zero would be."""
+    """Make the error axis logarithmic, with a grey line at the error of answering zero."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda v, _: f"{v:g}"))
@@ -104,9 +104,9 @@ def band(
     marker: str = "",
     colour: Any = None,
 ) -> None:
-    """The mean over repetitions as a line, one standard deviation about it as a band."""
+    """Draw the mean over repetitions as a line and one standard deviation as a band."""
     mean, sd = np.array([cell.mean for cell in cells]), np.array([cell.sd for cell in cells])
-    low, high = np.maximum(mean - sd, mean / 5), mean + sd  # an axis of errors is logarithmic
+    low, high = np.maximum(mean - sd, mean / 5), mean + sd  # positive, since the axis is logarithmic
     colour = COLOURS[method] if colour is None else colour
     axes.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
     axes.plot(x, mean, style, color=colour, linewidth=1.6, marker=marker, markersize=4.5, label=method)
@@ -117,7 +117,7 @@ def whole_numbers(axes: Axes) -> None:
 
 
 def log_axis(axes: Axes, values: Sequence[float], label: str) -> None:
-    """A logarithmic x axis marked at the values that were tried."""
+    """Make the x axis logarithmic, with ticks at the values."""
     axes.set_xscale("log")
     axes.set_xlabel(label)
     axes.set_xticks(values, [f"{v / 1000:g}k" if v >= 2000 else f"{v:g}" for v in values])
@@ -130,7 +130,7 @@ def shades(count: int) -> list[Any]:
 
 
 def legend(figure: Figure, methods: Sequence[str], *, markers: bool = True) -> None:
-    """Methods by colour, below the panels: nothing is covered."""
+    """A legend of the methods below the panels."""
     handles = [
         Line2D([], [], color=COLOURS[m], linewidth=2, marker=MARKERS.get(m, "") if markers else "", label=m)
         for m in methods
@@ -142,7 +142,7 @@ def legend(figure: Figure, methods: Sequence[str], *, markers: bool = True) -> N
 def against_iterations(
     results: Results, rows: Sequence[Sequence[Panel]], methods: Sequence[str], path: Path, title: str
 ) -> None:
-    """The paper's layout: a panel each for n, s* and ε, error against iteration, a line style for each value."""
+    """The paper's layout: panels for n, s* and ε, the error against the iteration, a line style for each value."""
     figure, grid = new(len(rows), 3, height=1.0 + 5.2 * len(rows), sharey="row")
     shown = [
         m

@@ -1,16 +1,16 @@
-"""The theory's claim, tested: how the privacy cost √(error² − non-private error²) grows with n, ε, s and d.
+"""A test of the theorems: how the privacy cost √(error² − non-private error²) grows with n, ε, s and d.
 
 Theorem (Gaussian mixture, high dimension, equation ``gmmupp`` of the paper): the cost is at most of order
 s·log d·√log(1/δ)·(log n)^{3/2}/(nε). Theorem (low dimension): d·(log n)^{3/2}·√log(1/δ)/(nε). The lower bounds of its
 two propositions have the form √(s·log d/n) + s·log d/(nε) and √(d/n) + d·√log(1/δ)/(nε).
 
-A power law is tested where a method works. The paper's method needs a much larger n·ε than the improved
-one, whose cost at that n·ε is too small beside the sampling error to be measured. So each has a base of its own, around
-which n, ε, s and d vary in turn. δ = 1/(2n) moves with n, in the theorem's form too.
+A power law is tested where a method is accurate. The paper's method needs a much larger n·ε than the improved one,
+whose cost at that n·ε is too small to be measured. So each method has a base setting of its own, around which n, ε, s
+and d vary in turn. δ = 1/(2n) varies with n, also in the theorem's form.
 
-The bases and grids were settled on after trial runs of up to a dozen repetitions, the first few of the final ones among
-them; so were the two precautions in :func:`slope`. The rule for which settings count was written down before. Dropping
-costs within noise of zero favours the larger ones at the small end of a sweep, and flattens it a little.
+The base settings, the grids and the two precautions in :func:`slope` were chosen after trial runs of up to a dozen
+repetitions, which include the first few of the final ones; the rule for which settings count was fixed before. Leaving
+out costs that are not clearly positive biases small costs upwards, and so the slopes towards 0.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from studies.paper.reproduce.store import Point, Results
 from studies.paper.settings import Setting
 
 NAME = "rates"
-#: A setting counts towards a slope if the cost is below this, and above two of its standard errors.
-WORKS = 0.5
-SURE = 2.0
+#: A setting counts towards a slope if its cost is below this, and above this number of its standard errors.
+LARGEST_COST = 0.5
+LEAST_STANDARD_ERRORS = 2.0
 PROTOCOL = {"distance": DISTANCE, "eta": ETA, "reference": REFERENCE_ITERATIONS, "N0": "log n", "T": "sqrt log n"}
 
 
 class Sweep(NamedTuple):
-    """One variable moved around a base setting."""
+    """Settings that differ from a base setting in one variable."""
 
     variable: str
     methods: tuple[str, ...]
@@ -137,15 +137,15 @@ class Cost(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        return self.value < WORKS and self.log_error < 1 / (2 * SURE)
+        return self.value < LARGEST_COST and self.log_error < 1 / (2 * LEAST_STANDARD_ERRORS)
 
 
 def cost(results: Results, setting: Setting, method: str) -> Cost:
     """√(mean error² − mean non-private error²), both of the same tables.
 
     With m that difference and e its standard error, log √m = ½·log m has the standard error ½·e/m, to first order. A
-    squared error has the standard deviation 2·mean·sd, to first order; the two are taken for independent, which
-    overstates e, because they are positively correlated.
+    squared error has the standard deviation 2·mean·sd, to first order. The two are positively correlated; treating them
+    as independent overstates e.
     """
     if not results.has(setting, method):
         return Cost(math.nan, math.inf)
@@ -170,8 +170,8 @@ class Slope(NamedTuple):
 def slope(results: Results, sweep: Sweep, method: str) -> Slope:
     """Weighted least squares of log cost on log x over the settings that count.
 
-    Standard errors from few repetitions are themselves uncertain, so none counts for less than half the median one;
-    and if the points scatter more about the line than theirs explain, the slope's grows by as much.
+    Standard errors from few repetitions are uncertain, so each is taken as at least half of their median. If the points
+    scatter about the line more than their standard errors explain, the slope's standard error is increased accordingly.
     """
     costs = [cost(results, setting, method) for setting in sweep.settings]
     keep = [i for i, c in enumerate(costs) if c.counts]

@@ -63,7 +63,7 @@ def _alone() -> None:
 
 @contextmanager
 def processes(workers: int) -> Iterator[Map]:
-    """A ``map`` over processes, which are spawned since threads do not survive a fork; with one worker, over this one."""
+    """A ``map`` over processes, spawned since threads do not survive a fork; with one worker, over this process."""
     if workers == 1:
         with thread_limit(1), threadpool_limits(1):
             yield map
