@@ -38,7 +38,7 @@ def test_regressions_take_a_target_and_columns(model, data):
     assert list(load_model("model.json").feature_names_in_) == ["height", "age"]
 
 
-def test_a_session_on_a_ledger_until_it_is_spent():
+def test_fits_are_charged_until_the_budget_is_spent():
     first = dpem(*MIXTURE, *PAID, "--report", "report.html")
     assert first.code == 0, first.err
     assert "spends epsilon = 0.4, delta = 0.0004 of patients in sqlite:///" in first.err
@@ -78,40 +78,32 @@ def test_the_ledger_may_come_from_the_environment(monkeypatch):
 
 def test_json_of_a_fit():
     done = dpem(*MIXTURE, *PAID, "--json")
-    found = done.json
+    document = done.json
     assert done.err == ""
-    assert found["data"] == {"path": "patients.csv", "rows": 600, "columns": 3}
-    assert found["price"]["epsilon"] == 0.4
-    assert found["ledger"]["dataset"] == "patients"
-    assert found["ledger"]["left_after"] == pytest.approx(found["left"])
-    assert found["ledger"]["left_before"] > found["left"]
+    assert document["data"] == {"path": "patients.csv", "rows": 600, "columns": 3}
+    assert document["price"]["epsilon"] == 0.4
+    assert document["ledger"]["dataset"] == "patients"
+    assert document["ledger"]["left_after"] == pytest.approx(document["left"])
+    assert document["ledger"]["left_before"] > document["left"]
     model = load_model("model.json")
-    assert {name: own[0] for name, own in found["fitted"].items()} == dict(zip(NAMES, model.coef_, strict=True))
-    assert found["plan"] == {**model.plan_.to_dict(), "feasible": True}
-    assert found["guarantee"] == str(model.guarantee_)
-    assert found["warnings"] == []
+    assert {name: values[0] for name, values in document["fitted"].items()} == dict(
+        zip(NAMES, model.coef_, strict=True)
+    )
+    assert document["plan"] == {**model.plan_.to_dict(), "feasible": True}
+    assert document["guarantee"] == str(model.guarantee_)
+    assert document["warnings"] == []
 
 
-@pytest.mark.parametrize("sigma", [("--sigma", "0.5"), ()])
-def test_a_dry_run_shows_the_price_and_spends_nothing(sigma):
-    epsilon = ("--epsilon", "0.4" if sigma else "0.9", "--delta", "4e-4")
+def test_a_dry_run_shows_the_price_and_spends_nothing():
     before = sorted(os.listdir())
-    done = dpem("fit", "symmetric-mixture", "patients.csv", *sigma, *epsilon, *PAID[4:], "--dry-run")
-    if done.code == 7:  # too few rows for σ is an answer as well
-        assert not sigma
-        assert "--sigma must be given" in done.err
-    else:
-        assert done.code == 0, done.err
-        assert "Plan for symmetric-mixture" in done.out
-        assert "A fit would spend" in done.out
-        assert "Nothing was spent." in " ".join(done.out.split())  # where lines break, the ledger's path decides
+    done = dpem(*MIXTURE, *PAID, "--dry-run")
+    assert done.code == 0, done.err
+    assert "Plan for symmetric-mixture" in done.out
+    assert "A fit would spend" in done.out
+    assert "Nothing was spent." in " ".join(done.out.split())  # the path of the ledger decides where lines break
     assert charged() == 0
     assert sorted(os.listdir()) == before
-
-
-def test_a_dry_run_is_refused_where_the_fit_would_be():
-    done = dpem(*MIXTURE, "--epsilon", "3", "--delta", "4e-4", *PAID[4:], "--dry-run")
-    assert done.code == 4
+    assert dpem(*MIXTURE, "--epsilon", "3", "--delta", "4e-4", *PAID[4:], "--dry-run").code == 4
 
 
 def test_existing_files_are_kept_unless_forced():
@@ -133,7 +125,7 @@ def test_a_start_of_numbers():
     np.testing.assert_array_equal(load_model("model.json").start, [0.5, 0.5, 0.0])
 
 
-def test_the_paper_s_method_with_an_equal_start():
+def test_the_published_method_with_an_equal_start():
     done = dpem(*MIXTURE, *PRICE, "--method", "published", "--start", "equal")
     assert done.code == 0, done.err
     assert load_model("model.json").plan_.settings["method"] == "published"
@@ -149,7 +141,7 @@ def test_warnings_are_one_line_each():
     assert "UserWarning" not in done.err
 
 
-def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypatch):
+def test_a_charged_model_that_cannot_be_written_is_written_elsewhere(monkeypatch):
     from dpem.cli import files
 
     real = files.save_model
@@ -168,7 +160,7 @@ def test_a_model_that_cannot_be_written_after_paying_is_kept_elsewhere(monkeypat
     assert load_model(kept).coef_.shape == (3,)
 
 
-def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
+def test_a_model_that_cannot_be_written_anywhere_is_printed(monkeypatch):
     from dpem.cli import files
 
     def full(model, path, scaler=None):
@@ -181,7 +173,7 @@ def test_a_model_that_can_be_written_nowhere_is_printed(monkeypatch):
     assert kept["fitted"]["theta"]["support"] == [0, 1, 2]
 
 
-def test_a_scaler_of_the_columns_goes_before_the_fit():
+def test_a_model_is_fitted_to_scaled_columns():
     with open("bounds.json", "w", encoding="utf-8") as file:
         json.dump({name: [-5, 5] for name in NAMES}, file)
     scale = dpem("scale", "patients.csv", "--bounds", "bounds.json", *PAID)
@@ -208,12 +200,11 @@ def test_json_and_dry_run_of_a_scaler():
     command = ("scale", "patients.parquet", "--bounds", "-5,5", *PAID, "--json")
     assert dpem(*command, "--dry-run").json["dry_run"] is True
     assert charged() == 0
-    found = dpem(*command).json
-    assert set(found["fitted"]) == set(NAMES)
+    assert set(dpem(*command).json["fitted"]) == set(NAMES)
     assert charged() == 1
 
 
-def test_what_a_fit_warns_of_is_in_the_text_and_in_the_json(monkeypatch):
+def test_diagnostics_are_in_the_text_and_in_the_json(monkeypatch):
     """Warnings are printed on standard error, notes with the results; machines get both."""
     from dpem.fitting.diagnostics import Diagnostic
     from dpem.paper import DPSymmetricMixture
@@ -226,12 +217,8 @@ def test_what_a_fit_warns_of_is_in_the_text_and_in_the_json(monkeypatch):
     assert [(one["code"], one["severity"]) for one in machine] == [("collinear", "note")]
 
 
-def test_estimates_are_printed_as_precisely_as_they_are_known():
+def test_estimates_are_rounded_to_their_standard_errors():
     from dpem.cli.fit import ascii_number
 
-    assert [ascii_number(v, e) for v, e in ((-60.118, 0.191), (1234.6, 52.0), (0.0055214, 0.0209), (2.0, 0.0))] == [
-        "-60.12",
-        "1235",
-        "0.006",
-        "2",
-    ]
+    values = ((-60.118, 0.191), (1234.6, 52.0), (0.0055214, 0.0209), (2.0, 0.0))
+    assert [ascii_number(value, error) for value, error in values] == ["-60.12", "1235", "0.006", "2"]

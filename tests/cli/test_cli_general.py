@@ -40,7 +40,7 @@ def people(tmp_path: Path, monkeypatch):
     return tmp_path
 
 
-def test_from_a_file_of_semicolons_to_answers_with_their_ids():
+def test_a_file_with_semicolons_is_fitted_and_predicted():
     done = dpem(*FIT, "--ledger", LEDGER, "--dataset", "people", "--purpose", "table 3", "--report", "report.html")
     assert done.code == 0, done.err
     assert "Fitted latent-class." in done.out
@@ -59,7 +59,7 @@ def test_from_a_file_of_semicolons_to_answers_with_their_ids():
     assert model.levels_["region"].labels == ("north", "süd")
 
 
-def test_a_settings_file_makes_a_fit_one_short_line():
+def test_a_settings_file_has_the_options_of_a_fit():
     written = dpem("init", "people.csv")
     assert written.code == 0, written.err
     page = Path("dpem.toml").read_text(encoding="utf-8")
@@ -150,14 +150,14 @@ def test_a_dry_run_refuses_what_a_fit_refuses(changes, code, message, dry):
     assert sorted(os.listdir()) == before
 
 
-def test_quiet():
+def test_quiet_prints_results_only():
     assert "rows; 4 columns are used" in dpem(*FIT).err
     quiet = dpem("-q", *FIT, "--force")
     assert "columns are used" not in quiet.err
     assert "Fitted" in quiet.out
 
 
-def test_the_ledger_as_an_officer_s_book():
+def test_an_export_has_charged_and_refused_fits():
     paid = ("--ledger", LEDGER, "--dataset", "people")
     assert dpem(*FIT, *paid, "--purpose", "=table <3>").code == 0
     assert dpem(*FIT, *paid, "--epsilon", "9", "--purpose", "too much", "--out", "b.json").code == 4
@@ -167,17 +167,17 @@ def test_the_ledger_as_an_officer_s_book():
     assert charge["model"] == fingerprint(load_model("model.json"))
     assert (refusal["epsilon"], refusal["reason"], refusal["purpose"]) == (9.0, "budget", "too much")
 
-    assert dpem("ledger", "export", *paid, "--out", "book.csv").code == 0
-    rows = list(csv.DictReader(Path("book.csv").read_text(encoding="utf-8").splitlines()))
+    assert dpem("ledger", "export", *paid, "--out", "export.csv").code == 0
+    rows = list(csv.DictReader(Path("export.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["entry"] for row in rows] == ["charged", "refused"]
     assert rows[0]["purpose"] == "'=table <3>"
     assert rows[0]["who"] == getpass.getuser()
     assert rows[0]["private"] == "True"
 
-    assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.html").code == 0
-    page = Path("book.html").read_text(encoding="utf-8")
+    assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "export.html").code == 0
+    page = Path("export.html").read_text(encoding="utf-8")
     assert "=table &lt;3&gt;" in page
     assert "Refused: over the budget" in page
     assert charge["model"].removeprefix("sha256:")[:16] in page
     assert "http" not in page.replace("http-equiv", "")
-    assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "book.txt").code == 2
+    assert dpem("ledger", "export", "--ledger", LEDGER, "--out", "export.txt").code == 2

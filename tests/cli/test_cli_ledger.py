@@ -1,4 +1,4 @@
-"""What an officer does with a ledger: verify, explain, set a policy, read a page."""
+"""The commands that a data-protection officer runs on a ledger: verify, explain, policy, export."""
 
 import json
 import sqlite3
@@ -86,7 +86,7 @@ def test_a_model_file_that_was_edited_is_found():
     assert "'model.json' cannot be loaded" in done.err
 
 
-def test_explain_prints_the_sum():
+def test_explain_prints_how_fits_add_up():
     assert dpem(*FIT, *ON).code == dpem(*FIT, *ON, "--out", "b.json").code == 0
     done = dpem("ledger", "explain", *ON)
     assert done.out.startswith("patients:\n  prices add: ρ = ")
@@ -119,7 +119,7 @@ def test_a_bad_policy_file_is_refused_in_one_sentence(name, text):
     assert len(Ledger(LEDGER).state("patients").chain) == 1
 
 
-def test_a_name_like_another_is_warned_of():
+def test_a_confusable_name_causes_a_warning():
     done = dpem("ledger", "open", *AT, "--dataset", "Patients", "--epsilon", "1", "--delta", "1e-4")
     assert done.code == 0
     assert "warning: dataset 'Patients' is named like 'patients'" in done.err
@@ -131,11 +131,11 @@ def test_the_csv_has_the_digest_of_each_entry():
     state = Ledger(LEDGER).state("patients")
     assert f"Head of patients: {state.head}" in done.out
     header, line = Path("ledger.csv").read_text(encoding="utf-8").splitlines()
-    found = dict(zip(header.split(","), line.rsplit(",", header.count(",")), strict=True))
-    assert found["entry_digest"] == Ledger(LEDGER).state("patients").chain[1].digest
+    entry = dict(zip(header.split(","), line.rsplit(",", header.count(",")), strict=True))
+    assert entry["entry_digest"] == state.chain[1].digest
 
 
-def test_what_is_left_is_the_same_number_everywhere():
+def test_every_output_states_the_same_remaining_epsilon():
     fitted = dpem(*FIT, *ON, "--report", "report.html")
     left = Ledger(LEDGER).state("patients").left_rounded
     assert f"epsilon = {left} of 1 is left at delta = 0.001" in fitted.out

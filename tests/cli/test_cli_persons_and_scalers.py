@@ -1,4 +1,4 @@
-"""--rows-per-person from a shell, and predictions that never meet a model in other units than its own."""
+"""dpem with --rows-per-person, and predictions that need the scaler of the fit."""
 
 import json
 import os
@@ -51,37 +51,31 @@ def test_a_fit_and_a_scaler_protect_persons(visits):
 
 
 @pytest.mark.parametrize("command", [(*MIXTURE, *PRICE), SCALE, (*MIXTURE, *PRICE, "--dry-run")])
-@pytest.mark.parametrize("rows", [(), ("--rows-per-person", "2")])
-def test_a_total_that_counts_more_rows_refuses_and_spends_nothing(visits, command, rows):
+def test_a_total_for_more_rows_of_a_person_refuses_and_spends_nothing(visits, command):
     before = set(os.listdir())
-    done = dpem(*command, *rows, "--ledger", LEDGER, "--dataset", "visits")
-    assert done.code == 4
-    assert done.err.count("\n") == 1
-    assert "the dataset 'visits' (epsilon=2, delta=0.001) counts one person with up to 3 rows" in done.err
-    assert "state at least 3 rows per person" in done.err
+    for rows in ((), ("--rows-per-person", "2")):
+        done = dpem(*command, *rows, "--ledger", LEDGER, "--dataset", "visits")
+        assert (done.code, done.err.count("\n")) == (4, 1)
+        assert "the dataset 'visits' (epsilon=2, delta=0.001) counts one person with up to 3 rows" in done.err
+        assert "state at least 3 rows per person" in done.err
     assert charged("visits") == 0
     assert set(os.listdir()) == before
 
 
 @pytest.mark.parametrize("command", [MIXTURE + PRICE, SCALE, (*MIXTURE, *PRICE, "--dry-run")])
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ("0", "--rows-per-person must be a whole number of at least 1, got 0."),
+def test_a_wrong_number_of_rows_per_person_is_refused_in_one_line(command):
+    for rows, message in (
         ("-4", "--rows-per-person must be a whole number of at least 1, got -4."),
         (str(N + 1), "--rows-per-person must be at most the number of rows (600), got 601."),
         ("two", "--rows-per-person must be a whole number, got 'two'"),
-    ],
-)
-def test_what_is_no_count_is_refused_in_one_line(command, rows, words):
-    done = dpem(*command, "--rows-per-person", rows, "--ledger", LEDGER, "--dataset", "patients")
-    assert done.code == 2
-    assert words in done.err
-    assert done.err.count("\n") == 1
+    ):
+        done = dpem(*command, "--rows-per-person", rows, "--ledger", LEDGER, "--dataset", "patients")
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert message in done.err
     assert charged() == 0
 
 
-def test_a_plan_counts_them():
+def test_a_plan_protects_persons():
     size = (
         "plan",
         "symmetric-mixture",
@@ -96,7 +90,7 @@ def test_a_plan_counts_them():
     assert "--rows-per-person must be at most the number of rows (600), got 601." in refused.err
 
 
-def test_json_of_open_and_a_ledger_for_nobody():
+def test_a_refused_total_creates_no_ledger():
     command = ("ledger", "open", "--ledger", "sqlite:///new.db", "--dataset", "x", "--epsilon", "1", "--delta", "1e-4")
     done = dpem(*command, "--rows-per-person", "0")
     assert done.code == 2
@@ -105,12 +99,9 @@ def test_json_of_open_and_a_ledger_for_nobody():
     assert dpem(*command, "--rows-per-person", "7", "--json").json["rows_per_person"] == 7
 
 
-# -------------------------------------------------------------------------------------------------------------- scalers
-
-
 @pytest.fixture
 def scaled():
-    """scaler.json, and model.json that was fitted behind it."""
+    """scaler.json, and model.json that was fitted to the scaled columns."""
     assert dpem(*SCALE).code == 0
     assert dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json").code == 0
 
@@ -136,14 +127,14 @@ def test_predictions_need_the_scaler_of_the_fit(scaled):
     assert dpem("predict", "model.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv").code == 0
 
 
-def test_a_scaler_that_the_fit_did_not_have_is_refused(scaled):
+def test_a_model_of_unscaled_columns_refuses_a_scaler(scaled):
     assert dpem(*MIXTURE, *PRICE, "--out", "plain.json").code == 0
     message = refused("plain.json", "patients.csv", "--scaler", "scaler.json")
     assert "'plain.json' was fitted to unscaled columns, or saved without its scaler" in message
     assert dpem("predict", "plain.json", "patients.csv", "--out", "p.csv").code == 0
 
 
-def test_a_model_of_python_names_its_scaler_too(scaled):
+def test_a_model_saved_in_python_needs_its_scaler_too(scaled):
     rows, scaler = pd.read_csv("patients.csv"), load_model("scaler.json")
     model = load_model("model.json").fit(scaler.transform(rows))
     save_model(model, "python.json", scaler=scaler)
@@ -151,20 +142,19 @@ def test_a_model_of_python_names_its_scaler_too(scaled):
     assert dpem("predict", "python.json", "patients.csv", "--scaler", "scaler.json", "--out", "p.csv").code == 0
 
 
-def test_a_model_that_found_no_place_keeps_the_name_of_its_scaler(scaled, monkeypatch):
-    """The rescue of a model that was paid for loses nothing."""
+def test_a_rescued_model_keeps_the_fingerprint_of_its_scaler(scaled, monkeypatch):
     from dpem.cli import files
 
-    tried = []
+    paths = []
 
-    def once(model, path, scaler=None):
-        tried.append(path)
-        if len(tried) == 1:
+    def fail_once(model, path, scaler=None):
+        paths.append(path)
+        if len(paths) == 1:
             raise OSError("the disk is full")
         save_model(model, path, scaler)
 
-    monkeypatch.setattr(files, "save_model", once)
+    monkeypatch.setattr(files, "save_model", fail_once)
     done = dpem(*MIXTURE, *PRICE, "--scaler", "scaler.json", "--out", "late.json")
     assert done.code == 6
-    with open(tried[1], encoding="utf-8") as file:
+    with open(paths[1], encoding="utf-8") as file:
         assert json.load(file)["scaler"] == fingerprint(load_model("scaler.json"))

@@ -40,7 +40,7 @@ def test_a_group_alone_shows_its_help(group):
     assert "Models:" in done.out if group in (("fit",), ("plan",)) else "Commands:" in done.out
 
 
-def test_a_plan_is_the_library_s():
+def test_a_plan_equals_that_of_the_library():
     done = dpem("plan", *SMALL, "--epsilon", "1", "--sigma", "0.5")
     made = plan("symmetric-mixture", n=600, d=3, delta=1e-3, epsilon=1.0, sigma=0.5)
     assert done.out.split() == str(made).split()
@@ -50,7 +50,7 @@ def test_a_plan_is_the_library_s():
     assert Plan.from_dict(found).to_dict()["steps"] == made.to_dict()["steps"]
 
 
-def test_a_sweep_is_a_small_table():
+def test_a_sweep_prints_a_table():
     done = dpem("plan", *SMALL, "--sigma", "0.5", "--sweep", "epsilon=0.4,1")
     lines = done.out.splitlines()
     assert lines[0].split()[:3] == ["epsilon", "distance", "to"]
@@ -59,14 +59,14 @@ def test_a_sweep_is_a_small_table():
     assert [one["epsilon"] for one in found["plans"]] == [0.4, 1.0]
 
 
-def test_a_sweep_over_several_things_as_csv():
+def test_a_sweep_of_two_options_as_csv():
     options = ("--n", "1e3", "--delta", "1e-4", "--epsilon", "1", "--sweep", "n=600,1e3", "--sweep", "d=1,2", "--csv")
     lines = dpem("plan", "gaussian-mixture", *options).out.splitlines()
     assert lines[0].startswith("n,d,share of rows in another component than without privacy,")
     assert [line.split(",")[:2] for line in lines[1:]] == [["600", "1"], ["600", "2"], ["1000", "1"], ["1000", "2"]]
 
 
-def test_an_infeasible_plan_is_an_answer():
+def test_an_infeasible_plan_is_printed():
     done = dpem(
         "plan", "symmetric-mixture", "--n", "20", "--d", "3", "--delta", "1e-3", "--epsilon", "0.1", "--sigma", "0.5"
     )
@@ -94,7 +94,7 @@ class TestLedger:
         assert (charge["epsilon"], charge["delta"], charge["outcome"]) == (1.0, 1e-4, "answered")
 
 
-def test_a_plan_supposes_effects_of_the_size_that_is_given(folder):
+def test_a_plan_assumes_effects_of_the_given_strength(folder):
     command = ("plan", "linear-regression", "--n", "1e4", "--d", "5", "--epsilon", "1", "--delta", "1e-6")
     usual, weak = dpem(*command), dpem(*command, "--effect", "0.1")
     assert "explain 40 % of the variance" in usual.out

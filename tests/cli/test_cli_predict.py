@@ -35,8 +35,9 @@ def mixture():
     return load_model("model.json")
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
-@pytest.mark.parametrize("data", ["patients.csv", "patients.parquet", "patients.arrow"])
+@pytest.mark.parametrize(
+    ("data", "suffix"), [("patients.csv", "parquet"), ("patients.parquet", "arrow"), ("patients.arrow", "csv")]
+)
 def test_a_mixture_gives_components(mixture, data, suffix):
     done = dpem("predict", "model.json", data, "--out", f"p.{suffix}")
     assert done.code == 0, done.err
@@ -126,7 +127,7 @@ def test_existing_predictions_are_kept_unless_forced(mixture):
     assert dpem("predict", "model.json", "patients.csv", "--out", "model.json", "--force").code == 2
 
 
-def test_a_table_that_cannot_be_read_to_its_end_is_not_called_an_output(mixture, monkeypatch):
+def test_an_error_of_reading_is_not_one_of_writing(mixture, monkeypatch):
     def changed(self):
         raise OSError("patients.parquet has changed or vanished since it was opened.")
 

@@ -39,13 +39,6 @@ def test_a_fit_in_a_process():
     assert charged() == 1
 
 
-def test_a_refusal_in_a_process():
-    done = run("-m", "dpem", "fit", "symmetric-mixture", "no.csv", "--epsilon", "1", "--delta", "1e-4")
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-
-
 def test_an_interrupted_process_says_so():
     done = run("-c", INTERRUPTED)
     assert done.returncode == 130
@@ -62,12 +55,6 @@ def test_long_work_is_named(monkeypatch, capsys):
     assert capsys.readouterr().err == "dpem: choosing settings ...\n"
 
 
-def test_quick_work_is_not_named(capsys):
-    with common.Session().notice("choosing settings"):
-        pass
-    assert capsys.readouterr().err == ""
-
-
 @pytest.mark.parametrize(
     ("loaded", "absent"),
     [
@@ -76,7 +63,6 @@ def test_quick_work_is_not_named(capsys):
         ("dpem.privacy.ledger", ("numpy", "scipy", "opendp", "sklearn")),
     ],
 )
-def test_what_answers_at_once_loads_little(loaded, absent):
+def test_fast_commands_import_little(loaded, absent):
     text = f"import sys, {loaded}; print(*[name for name in {absent!r} if name in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == []
+    assert run("-c", text).stdout == "\n"

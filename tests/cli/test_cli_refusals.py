@@ -1,4 +1,4 @@
-"""Whatever is wrong: one sentence, the right exit status, nothing spent, nothing written, no value of the data."""
+"""Every refusal is one sentence with its exit status; nothing is spent or written, and no value of the data shown."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 @pytest.fixture(autouse=True)
 def odd_files(folder):
-    """Files that must be refused, and one that holds a name nobody may read."""
+    """Files that must be refused, and one with a name that no message may show."""
     texts = {
         "text.csv": f"age,height,dose\n1,2,3\n4,{SECRET},6\n7,8,9\n",
         "nan.csv": "age,height,dose\n1,2,3\n4,,6\n7,8,9\n",
@@ -46,16 +46,21 @@ def odd_files(folder):
             Exit.USAGE,
             "--config stands before the command, as in dpem --config",
         ),
-        (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'gauss'; models are"),
+        (["fit", "gauss", "patients.csv", *PRICE], Exit.USAGE, "no model 'gauss'; did you mean gaussian-mixture?"),
+        (["fit", "kmeans", "patients.csv", *PRICE], Exit.USAGE, "There is no model 'kmeans'; models are"),
         ([*MIXTURE, "--delta", "1e-4"], Exit.USAGE, "--epsilon must be given, here or in dpem.toml"),
-        ([*MIXTURE, *PRICE, "--epsilon", "-1"], Exit.USAGE, "--epsilon must be a positive number"),
-        ([*MIXTURE, *PRICE, "--epsilon", "inf"], Exit.USAGE, "--epsilon must be finite"),
+        ([*MIXTURE, *PRICE, "--epsilon", "-1"], Exit.USAGE, "--epsilon must be a positive finite number, got -1"),
+        ([*MIXTURE, *PRICE, "--epsilon", "inf"], Exit.USAGE, "--epsilon must be a positive finite number, got inf"),
         ([*MIXTURE, *PRICE, "--epsilon", "much"], Exit.USAGE, "--epsilon must be a number, got 'much'"),
         ([*MIXTURE, *PRICE, "--sparsity", "4"], Exit.USAGE, "--sparsity must be between 1 and"),
         ([*MIXTURE, *PRICE, "--sparsity", "auto"], Exit.USAGE, "--sparsity auto needs --max-sparsity"),
         ([*MIXTURE, *PRICE[:4], "--method", "published"], Exit.USAGE, "--method published needs --sigma"),
         ([*MIXTURE, *PRICE, "--target", "dose"], Exit.USAGE, "--target"),
-        (["fit", "missing-regression", "missing.csv", *PRICE], Exit.USAGE, "missing-regression needs --target"),
+        (
+            ["fit", "missing-regression", "missing.csv", *PRICE],
+            Exit.USAGE,
+            "--target must be given, here or in dpem.toml: missing-regression needs a response",
+        ),
         ([*MIXTURE, *PRICE, "--columns", "age,,dose"], Exit.USAGE, "must be names with commas"),
         ([*MIXTURE, *PRICE, "--out", "patients.csv", "--force"], Exit.USAGE, "must differ from one another"),
         ([*MIXTURE, *PRICE, "--report", "model.json"], Exit.USAGE, "must differ from one another"),
@@ -145,7 +150,7 @@ def test_a_missing_value_is_not_refused():
     ("dpem.cli.spending.announce", "interrupted; nothing was spent.", 0),
     ("dpem.paper.estimators.base.run_steps", "interrupted; the fit stays charged, and nothing was released.", 1),
 ])  # fmt: skip
-def test_an_interruption_says_what_was_charged(monkeypatch, place, message, fits):
+def test_an_interruption_states_whether_the_fit_was_charged(monkeypatch, place, message, fits):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -157,7 +162,7 @@ def test_an_interruption_says_what_was_charged(monkeypatch, place, message, fits
     assert not os.path.exists("model.json")
 
 
-def test_noise_is_not_paid_for_unless_wanted():
+def test_an_infeasible_plan_is_not_fitted_without_anyway():
     noisy = [*MIXTURE, "--epsilon", "0.01", "--delta", "4e-4", "--sigma", "0.5", *LEDGERED]
     dry = dpem(*noisy, "--dry-run")
     assert (dry.code, dry.err) == (0, "dpem: patients.csv has 600 rows; 3 columns are used: age, height, dose\n")
@@ -172,7 +177,7 @@ def test_noise_is_not_paid_for_unless_wanted():
     assert charged() == 1
 
 
-def test_an_error_that_nobody_foresaw_quotes_nothing(monkeypatch):
+def test_an_unexpected_error_quotes_nothing(monkeypatch):
     def broken(*_, **__):
         raise KeyError(SECRET)
 

@@ -1,4 +1,4 @@
-"""The page of a model made again from its file."""
+"""dpem report: the report of a fitted model, from its file."""
 
 from running_dpem import LEDGER, dpem
 
@@ -28,7 +28,7 @@ def test_the_report_states_what_is_left_of_the_budget(folder):
     assert "budget.db" in first
 
 
-def test_what_is_no_model_is_refused_in_one_sentence(folder):
+def test_a_file_that_is_not_a_model_is_refused_in_one_sentence(folder):
     for name in ("patients.csv", "nowhere.json"):
         refused = dpem("report", name)
         assert refused.code == 3

@@ -1,4 +1,4 @@
-"""From an empty folder with a table of one's own to two models and a page for the officer, in six short commands."""
+"""A newcomer with a table: from dpem init to two models and a page about the ledger, in six short commands."""
 
 import json
 from datetime import UTC, datetime
@@ -11,11 +11,11 @@ from running_dpem import dpem
 from dpem.persistence import load_model
 
 N = 3000
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("table")
 
 
 @pytest.fixture
-def alone(tmp_path: Path, monkeypatch):
+def table(tmp_path: Path, monkeypatch):
     """A folder with one table: a number, a date, remarks, missing values, semicolons, decimal commas, an umlaut."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPEM_LEDGER", raising=False)
@@ -27,13 +27,13 @@ def alone(tmp_path: Path, monkeypatch):
     lines = ["Nummer;Datum;Alter;Größe (cm);Geschlecht;Station;Blutdruck;Bemerkung"]
     for i in range(N):
         tall = "" if i % 11 == 0 else f"{size[i]:.1f}".replace(".", ",")
-        own = (f"P{i:05d}", "14.03.2026", age[i], tall, sex[i], ward[i], f"{pressure[i]:.1f}".replace(".", ","), "–")
-        lines.append(";".join(map(str, own)))
+        row = (f"P{i:05d}", "14.03.2026", age[i], tall, sex[i], ward[i], f"{pressure[i]:.1f}".replace(".", ","), "–")
+        lines.append(";".join(map(str, row)))
     Path("patienten.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def filled_in(**more):
-    """What a newcomer makes of dpem.toml: # removed from some lines, and numbers written."""
+    """Fill in dpem.toml: remove the # of some lines, and write numbers."""
     page = Path("dpem.toml").read_text(encoding="utf-8")
     known = {
         '# target = "…"': 'target = "Blutdruck"',
@@ -52,7 +52,7 @@ def filled_in(**more):
     Path("dpem.toml").write_text(page, encoding="utf-8")
 
 
-def test_from_nothing_to_two_models_and_a_page_of_the_dataset():
+def test_from_a_table_to_two_models_and_a_page_of_the_dataset():
     assert dpem("init", "patienten.csv").code == 0
     filled_in()
     assert dpem("ledger", "open", "--epsilon", "3", "--delta", "1e-5").code == 0
@@ -69,9 +69,9 @@ def test_from_nothing_to_two_models_and_a_page_of_the_dataset():
     assert load_model("groups.json").columns_ == ("Alter", "Größe (cm)", "Blutdruck")
 
     assert dpem("fit", "linear-regression", "--epsilon", "9", "--out", "c.json").code == 4
-    done = dpem("ledger", "export", "--out", "book.html")
-    assert done.out.startswith("Wrote 3 entries of 1 dataset, with 2 models to book.html.\nHead of patienten: sha256:")
-    page = Path("book.html").read_text(encoding="utf-8")
+    done = dpem("ledger", "export", "--out", "page.html")
+    assert done.out.startswith("Wrote 3 entries of 1 dataset, with 2 models to page.html.\nHead of patienten: sha256:")
+    page = Path("page.html").read_text(encoding="utf-8")
     for name, report in (("model.json", "report.html"), ("groups.json", "groups.html")):
         model = load_model(name)
         assert f'href="./{name}"' in page
@@ -83,29 +83,35 @@ def test_from_nothing_to_two_models_and_a_page_of_the_dataset():
     assert "P00001" not in page
 
 
-def test_a_page_without_the_models_has_every_fit_all_the_same():
+def test_a_page_lists_fits_whose_models_are_elsewhere():
     assert dpem("init", "patienten.csv").code == 0
     filled_in()
     assert dpem("ledger", "open", "--epsilon", "3", "--delta", "1e-5").code == 0
     assert dpem("fit", "linear-regression").code == 0
     Path("model.json").rename("elsewhere.txt")
-    assert dpem("ledger", "export", "--out", "book.html", "--json").json["models"] == 0
-    assert "A fit whose file is not here" in Path("book.html").read_text(encoding="utf-8")
-    refused = dpem("ledger", "export", "--out", "book.html", "--force", "--models", "nowhere")
+    assert dpem("ledger", "export", "--out", "page.html", "--json").json["models"] == 0
+    assert "A fit whose file is not here" in Path("page.html").read_text(encoding="utf-8")
+    refused = dpem("ledger", "export", "--out", "page.html", "--force", "--models", "nowhere")
     assert (refused.code, "--models must be a folder" in refused.err) == (2, True)
 
 
-def test_columns_of_the_settings_are_those_of_the_table():
+def test_names_in_the_settings_are_columns_of_the_table():
     assert dpem("init", "patienten.csv").code == 0
     filled_in(**{'# "Alter" = [0, 0]': '"Allter" = [18, 110]'})
     assert dpem("ledger", "open", "--epsilon", "3", "--delta", "1e-5").code == 0
-    refused = dpem("fit", "linear-regression", "--dry-run")
-    assert refused.code == 2
-    assert "'Allter'" in refused.err
-    assert "did you mean 'Alter'?" in refused.err
+    fit = ("fit", "linear-regression", "--dry-run")
+    message = "'Allter' in bounds is not a column of patienten.csv; did you mean 'Alter'?\n"
+    assert (dpem(*fit).code, dpem(*fit).err) == (2, f"dpem: error: {message}")
+    assert "is not a column of patienten.csv; it has one column: check the separator" in dpem(*fit, "--sep", ",").err
+    Path("dpem.toml").write_text(Path("dpem.toml").read_text(encoding="utf-8").replace("Allter", "Alter"), "utf-8")
+    assert "'Numer' in person is not a column" in dpem(*fit, "--person", "Numer").err
+    all_columns = "Alter,Größe (cm),Geschlecht,Station"
+    assert "no column is left to use: fill in bounds or levels" in dpem(*fit, "--exclude", all_columns).err
+    scaled = dpem("scale", "--dry-run", "--json").json["data"]
+    assert scaled["columns"] == 2  # without the response
 
 
-def test_the_command_line_still_decides():
+def test_options_take_precedence_over_settings():
     assert dpem("init", "patienten.csv").code == 0
     filled_in()
     assert dpem("ledger", "open", "--epsilon", "3", "--delta", "1e-5").code == 0
@@ -118,7 +124,7 @@ def test_the_command_line_still_decides():
     assert dpem(*fit, "--bounds", "bounds.json").json["error"]["code"] in (2, 3)
 
 
-def test_what_is_missing_is_named_at_once():
+def test_missing_options_are_named_together():
     assert dpem("init", "patienten.csv").code == 0
     done = dpem("fit", "linear-regression")
     assert done.code == 2
@@ -127,12 +133,12 @@ def test_what_is_missing_is_named_at_once():
     assert "--n must be given (" in dpem("plan", "linear-regression", "--d", "3", "--delta", "1e-6").err
 
 
-def test_a_first_line_that_is_a_record_is_not_repeated():
+def test_a_first_line_that_may_be_a_record_is_not_quoted():
     Path("dpem.toml").write_text(
         'data = "people.csv"\nepsilon = 1.0\ndelta = 1e-6\n[levels]\nsecrets = ["no", "yes"]\n', encoding="utf-8"
     )
     Path("people.csv").write_text("Anna,secret,no\nBert,nothing,yes\n", encoding="utf-8")
     done = dpem("fit", "latent-class", "--dry-run")
     assert done.code == 2
-    assert "has no such column." in done.err
+    assert "is not a column of people.csv." in done.err
     assert not any(cell in done.err.replace("'secrets'", "") for cell in ("Anna", "secret", "nothing"))

@@ -30,7 +30,7 @@ FORMULAS = {
     "logistic-regression": "ill ~ poly(age, 2) + ward",
     "poisson-regression": "visits ~ dose + sex:ward",
 }
-#: What may be in a row that was not fitted: beyond the bounds, missing, a level that is none, no number.
+#: Entries that new rows may have: beyond the bounds, missing, an undeclared level, not a number.
 ODD = pd.DataFrame(
     {
         "note": ["plain", "missing", "far", "farther", "no level", "no number", "empty"],
@@ -71,10 +71,10 @@ def folder(people, tmp_path, monkeypatch):
 
 def fitted(name, *response):
     """The model of a fit from a shell."""
-    own = () if name == "latent-class" else ("--bounds", "bounds.json")
-    own += () if "mixture" in name else ("--levels", "levels.json")
+    declared = () if name == "latent-class" else ("--bounds", "bounds.json")
+    declared += () if "mixture" in name else ("--levels", "levels.json")
     price = ("--epsilon", "8", "--delta", "1e-6", "--report", "report.html")
-    done = dpem("fit", name, "people.csv", *response, *own, *price)
+    done = dpem("fit", name, "people.csv", *response, *declared, *price)
     assert done.code == 0, done.err
     return load_model("model.json")
 
@@ -88,10 +88,10 @@ def test_from_a_file_to_a_report_and_predictions_of_odd_rows(name):
     assert all(str(term) in page for term in model.summary().index.get_level_values(-1))
     assert dpem("predict", "model.json", "odd.csv", "--out", "predicted.csv").code == 0
     written = pd.read_csv("predicted.csv").iloc[:, 0]
-    own = ODD[list(model.columns_)]
-    alone = pd.Series([model.predict(own[i : i + 1])[0] for i in range(len(own))], name=written.name)
+    odd = ODD[list(model.columns_)]
+    alone = pd.Series([model.predict(odd[i : i + 1])[0] for i in range(len(odd))], name=written.name)
     if name == "logistic-regression":  # a class whose probability is unknown is missing
-        alone = alone.where([not np.isnan(model.predict_proba(own[i : i + 1])).any() for i in range(len(own))])
+        alone = alone.where([not np.isnan(model.predict_proba(odd[i : i + 1])).any() for i in range(len(odd))])
     pd.testing.assert_series_equal(written, alone, check_dtype=False)
     assert written[[0, 2]].notna().all()  # an entry beyond the bounds is one at the bound
 
@@ -114,9 +114,12 @@ def test_a_formula_from_a_file_to_a_report(name):
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_a_table_with_a_response_is_fitted_as_without_it(model, epsilon, tmp_path):
+def test_a_response_in_the_table_changes_no_mixture(model, epsilon, tmp_path, monkeypatch):
+    few_starts(monkeypatch)
+    small_surrogate(monkeypatch)
     rng = np.random.default_rng(0)
-    rows = pd.DataFrame(rng.integers(0, 2, (N, 3)).astype(float), columns=list("abc")).assign(y=rng.normal(size=N))
+    items = rng.random((N, 3)) < rng.choice([0.1, 0.9], (N, 1))  # two classes, which EM finds soon
+    rows = pd.DataFrame(items.astype(float), columns=list("abc")).assign(y=rng.normal(size=N))
     rows.to_parquet(tmp_path / "rows.parquet")
     fits = [
         clone(model)

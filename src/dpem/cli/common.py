@@ -98,7 +98,8 @@ class Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-"):
-            similar = difflib.get_close_matches(args[0], names, n=1)
+            beginnings = [name for name in names if name.startswith(args[0])]
+            similar = beginnings or difflib.get_close_matches(args[0], names, n=1)
             hint = f"did you mean {similar[0]}?" if similar else f"{self.noun}s are {', '.join(names)}."
             raise click.UsageError(f"There is no {self.noun} {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)

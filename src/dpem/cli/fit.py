@@ -21,6 +21,7 @@ from dpem.cli import options as shared
 from dpem.cli.common import EXIT_CODES, Exit, Options, Refused, Session, first_lines, refusals
 from dpem.cli.models import Models, Sections, constructor_arguments, model_options
 from dpem.cli.options import PATH, option
+from dpem.cli.settings import NAME, columns_in_settings, is_from_settings, levels_in_settings
 
 if TYPE_CHECKING:
     from dpem.cli.spending import SessionLedger
@@ -104,11 +105,11 @@ def unfitted(name: str, model_class: type[PrivateFit], options: Options) -> Priv
     if formula is not None:
         _use_formula(model_class, options)
     elif model_class._needs_y and target is None:
-        raise click.UsageError(f"{name} needs --target: the column with the response.")
+        raise click.UsageError(f"--target must be given, here or in {NAME}: {name} needs a response.")
     if options["columns"] is not None and options.get("target") in options["columns"]:
         raise click.UsageError("--columns must not contain the target.")
-    if math.isinf(options["epsilon"]):
-        raise Refused(Exit.USAGE, "--epsilon must be finite: the command makes private fits only.")
+    if not 0 < options["epsilon"] < math.inf:
+        raise Refused(Exit.USAGE, f"--epsilon must be a positive finite number, got {options['epsilon']:g}.")
     arguments = constructor_arguments(model_class, options)
     if "levels" in arguments:
         arguments["levels"] = files.levels(arguments["levels"])
@@ -123,7 +124,6 @@ def unfitted(name: str, model_class: type[PrivateFit], options: Options) -> Priv
 
 def _use_formula(model_class: type[PrivateFit], options: Options) -> None:
     """Read the columns that the formula names, and no others. It takes precedence over the columns of dpem.toml."""
-    from dpem.cli.settings import is_from_settings
     from dpem.fitting.formula_text import raw_columns
 
     names = ("target", "columns", "exclude")
@@ -189,7 +189,6 @@ def charge_and_fit(
 def _table(session: Session, estimator: PrivateFit, options: Options, scaler: DPStandardScaler | None) -> ChunkedSource:
     """The table with the columns that the options, the scaler or the settings file name."""
     from dpem.cli import files
-    from dpem.cli.settings import columns_in_settings, levels_in_settings
 
     if options["columns"] is None and scaler is not None:
         options["columns"] = files.columns_of(scaler)

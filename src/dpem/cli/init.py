@@ -45,10 +45,9 @@ def init(session: Session, data: str, sep: str | None, encoding: str, out: str, 
         types, sep = _columns(Path(data), sep, encoding)
     with refusals(Exit.OUTPUT):
         write_text(out, _settings(data, types, sep, encoding) + "\n")
-    session.result(
-        {"out": out, "columns": list(types), "sep": sep},
-        f"Wrote {out} with {len(types)} columns. Fill in epsilon, delta, bounds and levels; every command reads it.",
-    )
+    columns = "1 column" if len(types) == 1 else f"{len(types)} columns"
+    text = f"Wrote {out} with {columns}. Fill in epsilon, delta, bounds and levels; every command reads it."
+    session.result({"out": out, "columns": list(types), "sep": sep}, text)
 
 
 def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str], str | None]:

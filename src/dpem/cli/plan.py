@@ -76,7 +76,7 @@ def run(session: Session, name: str, model_class: type[PrivateFit], options: Opt
 
 def _plan(model_class: type[PrivateFit], options: Options) -> Plan:
     if options["epsilon"] == math.inf:
-        raise Refused(Exit.USAGE, "--epsilon must be finite: the command plans private fits only.")
+        raise Refused(Exit.USAGE, "--epsilon must be finite: only private fits are planned.")
     arguments = constructor_arguments(model_class, options)
     if options["d"] is not None and "bounds" in options:  # --d takes precedence over names in a settings file
         arguments |= {name: None for name in ("bounds", "levels") if name in arguments and is_from_settings(name)}

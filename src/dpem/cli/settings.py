@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,15 +89,18 @@ def columns_in_settings(session: Session, model_class: type[PrivateFit], options
 
     with refusals(Exit.DATA):
         header = columns_of(Path(options["data"]), options["sep"], options["encoding"])
-    target, weight = options.get("target") if model_class._needs_y else None, options.get("weights")
-    excluded = [*(options["exclude"] or []), *([] if options["person"] is None else [options["person"]])]
+    target, weight = options.get("target"), options.get("weights")
+    excluded, person = options["exclude"] or [], [options["person"]] if options["person"] is not None else []
+    _refuse_unknown({**tables, "exclude": excluded, "person": person}, header, options["data"])
     declared = [name for table in tables.values() for name in header if declared_entry(table, name) is not None]
-    _refuse_unknown({**tables, "exclude": dict.fromkeys(excluded)}, header, options["data"])
-    used = [name for name in header if name == weight or (name in declared and name not in (*excluded, target))]
-    unused = [name for name in header if name not in (*declared, *excluded, target, weight)]
-    if used and unused:
-        session.say(f"columns without {' or '.join(tables)} in dpem.toml are not used: {', '.join(unused)}")
-    return used or None
+    others = (*excluded, *person, target)
+    used = [name for name in header if name == weight or (name in declared and name not in others)]
+    unused = [name for name in header if name not in (*declared, *others, weight)]
+    if not used:
+        raise Refused(Exit.USAGE, f"no column is left to use: fill in {' or '.join(tables)} of others in {NAME}.")
+    if unused:
+        session.say(f"columns without {' or '.join(tables)} in {NAME} are not used: {', '.join(unused)}")
+    return used
 
 
 def levels_in_settings(options: Options, estimator: PrivateFit) -> Options:
@@ -108,17 +111,19 @@ def levels_in_settings(options: Options, estimator: PrivateFit) -> Options:
     return {"levels": {name: values for name, values in estimator.levels.items() if name in used} or None}
 
 
-def _refuse_unknown(tables: Mapping[str, Mapping[str, object]], header: Sequence[str], data: str) -> None:
-    """Refuse names that the table does not have.
+def _refuse_unknown(names: Mapping[str, Iterable[str]], header: Sequence[str], data: str) -> None:
+    """Refuse names, by the setting that has them, that the table does not have.
 
     The first line of a file may be a record. A message suggests a name from it only if the line contains another
     declared name, so that it must be a header.
     """
     from dpem.tables.bounds import is_pattern, suggestion
 
-    is_header = any(name in header for table in tables.values() for name in table)
-    for option, table in tables.items():
-        for name in table:
+    is_header = any(name in header for group in names.values() for name in group)
+    for setting, group in names.items():
+        for name in group:
             if name not in header and not is_pattern(name):
-                hint = suggestion(name, header) if is_header else ""
-                raise Refused(Exit.USAGE, f"{option} contains {name!r}, but {data} has no such column{hint}.")
+                hint = suggestion(name, header, ".") if is_header else "."
+                if len(header) == 1:
+                    hint = "; it has one column: check the separator, --sep."
+                raise Refused(Exit.USAGE, f"{name!r} in {setting} is not a column of {data}{hint}")
