@@ -114,11 +114,11 @@ def refused(X, y=None, estimator=DPMissingRegression):
 class TestRefusals:
     def test_a_response_beside_a_source(self):
         X, y = table(DPMissingRegression)
-        assert refused(ArraySource(X, y), y).startswith("y must not be given beside a source")
+        assert refused(ArraySource(X, y), y).startswith("y must be None if X is an opened table")
 
     def test_a_source_without_a_response(self):
         X, _ = table(DPMissingRegression)
-        assert refused(ArraySource(X)) == "target must be given where the table is opened: this model has a response."
+        assert refused(ArraySource(X)) == "target must be given when the table is opened: this model has a response."
 
     def test_a_dask_table_to_predict(self, case):
         with pytest.raises(ValueError, match="map_blocks"):

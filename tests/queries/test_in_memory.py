@@ -123,7 +123,7 @@ def test_coordinates_by_a_compiled_loop_are_the_same_numbers(order, cut, monkeyp
     rng = np.random.default_rng(3)
     X = np.asarray(rng.normal(0.5, 2.0, (6000, 3)), order=order)
     X[::9, 0], X[5, 1], X[7, 2], X[9, 0], X[11, 0], X[13, 1:] = np.nan, np.inf, -np.inf, 1e308, -1e308, (3.0, -2.0)
-    monkeypatch.setattr("dpem.tables.dense_rows.COMPILED", 0)
+    monkeypatch.setattr("dpem.tables.dense_rows.LEAST_COMPILED", 0)
     compiled = SCHEMA.coordinates(np, X[cut])
     monkeypatch.setattr("dpem.tables.dense_rows.compiled_loops", lambda entries: None)
     with np.errstate(all="ignore"):
@@ -165,7 +165,7 @@ def test_on_a_device_the_sum_in_a_ball_is_that_of_the_scaled_rows():
 def test_bins_by_a_compiled_loop_are_the_same_counts(monkeypatch):
     edges = np.linspace(-1.0, 1.0, 33)
     u = np.concatenate([edges, np.nextafter(edges, 2.0), np.nextafter(edges, -2.0), [np.nan, -0.0]]).clip(-1.0, 1.0)
-    monkeypatch.setattr("dpem.tables.dense_rows.COMPILED", 0)
+    monkeypatch.setattr("dpem.tables.dense_rows.LEAST_COMPILED", 0)
     compiled = bin_counts(np, [u, u[::-1]])
     monkeypatch.setattr("dpem.queries.histograms.compiled_loops", lambda entries: None)
     assert np.array_equal(compiled, bin_counts(np, [u, u[::-1]]))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpem import OTHER, DPLinearRegression, read_table
-from dpem.tables.entries import checked_levels, codes, number, numbers
+from dpem.tables.entries import checked_levels, level_values, number, numbers
 from dpem.tables.inputs import open_table
 
 N, SECRET = 40, "secret-diagnosis"
@@ -201,7 +201,7 @@ def test_the_rule_for_columns_is_that_for_entries(column):
     own = checked_levels({"x": ["1", "north", "", OTHER]})["x"]
     given = pa.array(column, pa.string())
     np.testing.assert_array_equal(numbers(given, np.dtype(float)), [number(entry) for entry in column])
-    np.testing.assert_array_equal(codes(given, own, np.dtype(float)), [own.value(entry) for entry in column])
+    np.testing.assert_array_equal(level_values(given, own, np.dtype(float)), [own.value(entry) for entry in column])
 
 
 @settings(max_examples=100, deadline=None)

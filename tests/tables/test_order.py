@@ -108,7 +108,7 @@ def test_what_may_move_is_read_in_float64_and_not_split(kind, tmp_path):
     source = MOVING[kind](X.astype(np.float32), tmp_path)
     assert source.order_may_depend_on_values is True
     assert source.dtype == np.float64
-    sentence = r"^the rows cannot be split into batches here: their order may depend on what they hold .*\.$"
+    sentence = r"^the rows of this table cannot be split into batches: their order may depend on their values .*\.$"
     with pytest.raises(ValueError, match=sentence):
         Curator(source, Account(1.0, 1e-5), SeededNoise(0)).split(3)
     budget = Budget(1.0, 1e-4)

@@ -225,7 +225,7 @@ def test_refusals(table, person, message):
 def test_a_file_must_be_opened_for_the_same_person(tmp_path):
     visits().to_csv(tmp_path / "t.csv", index=False)
     known = {"epsilon": 1.0, "delta": 1e-6, "bounds": (0, 100)}
-    with pytest.raises(ValueError, match="person must be 'id', as the table was opened with"):
+    with pytest.raises(ValueError, match="person must be 'id', since the table was opened with person='id'"):
         DPStandardScaler(**known).fit(read_table(tmp_path / "t.csv", person="id"))
     with pytest.raises(ValueError, match="person is 'age', but the table was opened with person='id'"):
         DPStandardScaler(**known, person="age").fit(read_table(tmp_path / "t.csv", person="id"))

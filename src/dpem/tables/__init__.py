@@ -1,4 +1,4 @@
-"""Where rows live and how a query is summed over them. What reads files is imported when it is first used."""
+"""Sources of rows, over which queries are summed. Readers of files are imported on first use."""
 
 from __future__ import annotations
 

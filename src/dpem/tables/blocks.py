@@ -1,5 +1,5 @@
-"""What kind of table something is, decided without importing the library it comes from; and what queries need of a
-block of rows, whatever array holds it (numpy, SciPy's CSR, an array-API library).
+"""Tests of the kind of a table, without importing its library, and operations on blocks of rows in any array library
+(NumPy, SciPy's CSR, the array API).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dpem.query import BLOCK, Array, Chunk, FloatArray, Namespace
 
 IntArray = NDArray[np.intp]
 
-#: numpy keeps columns together in what it computes from columns that are together; older ones lack some functions.
+#: NumPy itself preserves column-major order in its results; versions without some functions are wrapped.
 numpy_api: Any = np if hasattr(np, "cumulative_sum") else array_api_compat.numpy
 
-#: Numbers in a dense piece of sparse rows, and in a piece of rows on a device: what a few temporary arrays of that size
-#: take must fit beside the table.
+#: Numbers in a dense piece of sparse rows, and in a piece of rows on a device: a few temporary arrays of this size must
+#: fit in memory beside the table.
 SPARSE_PIECE, DEVICE_PIECE = 2**22, 2**25
 
 
 def is_frame(X: object) -> bool:
-    """A DataFrame of pandas, polars, Arrow or another library that hands over Arrow data."""
+    """Whether it is a DataFrame of pandas, polars, Arrow or another library that exports Arrow data."""
     if isinstance(X, np.ndarray) or is_dask(X) or is_source(X):
         return False
     if getattr(type(X), "is_frame", None) is True:
@@ -40,29 +40,29 @@ def is_frame(X: object) -> bool:
 
 
 def is_series(X: object) -> bool:
-    """One column of such a library. The class is asked: labels of rows are attributes of a pandas Series."""
+    """Whether it is one column of such a library. The class is inspected: row labels are attributes of a Series."""
     arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
     kind = type(X)
     return (hasattr(X, "iloc") or arrow) and not hasattr(kind, "columns") and not hasattr(kind, "collect_schema")
 
 
 def is_source(X: object) -> bool:
-    """One of dpem's sources, or anything that keeps their contract."""
+    """Whether it has the members of a :class:`~dpem.tables.Source`."""
     return all(hasattr(X, name) for name in ("n_rows", "n_features", "total", "slack", "split"))
 
 
 def is_dask(X: object) -> bool:
-    """A Dask array or DataFrame."""
+    """Whether it is a Dask array or DataFrame."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__")
 
 
 def is_on_device(X: object) -> bool:
-    """An array of another library than numpy (PyTorch, CuPy, …) that follows the array API."""
+    """Whether it is an array of the array API from another library than NumPy, such as PyTorch or CuPy."""
     return not is_numpy_array(X) and not sparse.issparse(X) and is_array_api_obj(X)
 
 
 def namespace_of(X: Array) -> Namespace:
-    """The array-API namespace of X, or a refusal."""
+    """The array-API namespace of X, or an ArgumentError."""
     try:
         return array_api_compat.array_namespace(X)
     except TypeError:
@@ -72,9 +72,7 @@ def namespace_of(X: Array) -> Namespace:
 
 
 def columns(X: Array, support: IntArray, rows: slice = slice(None)) -> Array:
-    """These columns (of some rows) as a dense float64 array that stays where the rows are. Of a CSR row that is not
-    sound, every entry is missing.
-    """
+    """These columns of some rows as a dense float64 array on the rows' device; NaN in invalid rows of a CSR matrix."""
     if isinstance(X, np.ndarray):
         from dpem.tables.dense_rows import dense_columns
 
@@ -85,21 +83,21 @@ def columns(X: Array, support: IntArray, rows: slice = slice(None)) -> Array:
     from dpem.tables import compiled
 
     first, last, _ = rows.indices(X.shape[0])
-    place = np.full(X.shape[1], -1, dtype=np.intp)
-    place[support] = np.arange(len(support))
-    stored, right = sound_rows(X, first, last)
+    out_row = np.full(X.shape[1], -1, dtype=np.intp)
+    out_row[support] = np.arange(len(support))
+    stored, is_valid = valid_rows(X, first, last)
     out = np.empty((len(support), last - first))
-    compiled.gather_sparse(*stored, first, right, place, out)
+    compiled.gather_sparse(*stored, first, is_valid, out_row, out)
     return out.T
 
 
-def sound_rows(X: Any, first: int, last: int) -> tuple[tuple[Any, Any, Any], NDArray[np.bool_]]:
-    """The stored arrays of a CSR matrix, and which of the rows first … last − 1 are sound."""
+def valid_rows(X: Any, first: int, last: int) -> tuple[tuple[Any, Any, Any], NDArray[np.bool_]]:
+    """The stored arrays of a CSR matrix, and whether each of the rows first … last − 1 is valid."""
     from dpem.tables import compiled
 
-    right = np.empty(last - first, dtype=np.bool_)
-    compiled.sound(X.data, X.indices, X.indptr, first, X.shape[1], right)
-    return (X.data, X.indices, X.indptr), right
+    is_valid = np.empty(last - first, dtype=np.bool_)
+    compiled.check_sparse_rows(X.data, X.indices, X.indptr, first, X.shape[1], is_valid)
+    return (X.data, X.indices, X.indptr), is_valid
 
 
 def pieces(X: Array, rows: int) -> Iterator[FloatArray]:
@@ -120,12 +118,12 @@ def device_slices(X: Array, width: int) -> Iterator[slice]:
 
 
 def response(chunk: Chunk) -> FloatArray:
-    """The chunk's responses as a float64 numpy array, which is empty where there are none."""
+    """The chunk's responses as a float64 NumPy array, empty if there are none."""
     return np.empty(0) if chunk.y is None else host(chunk.y)
 
 
 def host(values: Array) -> FloatArray:
-    """An array of any library as float64 numpy."""
+    """An array of any library as a float64 NumPy array."""
     if array_api_compat.is_torch_array(values):
         values = values.detach().cpu().numpy()
     elif array_api_compat.is_cupy_array(values):
@@ -136,7 +134,7 @@ def host(values: Array) -> FloatArray:
 
 
 def float_below(value: float, dtype: np.dtype) -> np.floating:
-    """The largest number of ``dtype`` that is at most ``value``: a clip level that cannot round up past its bound."""
+    """The largest number of ``dtype`` that is at most ``value``: a clip level that rounding does not increase."""
     rounded = dtype.type(value)
     if math.isfinite(value) and float(rounded) > value:
         rounded = np.nextafter(rounded, dtype.type(-math.inf))
@@ -144,14 +142,14 @@ def float_below(value: float, dtype: np.dtype) -> np.floating:
 
 
 def like(xp: Namespace, values: FloatArray, x: Array) -> Array:
-    """Constants of a query as a float64 array beside the rows."""
+    """Constants of a query as a float64 array on the device of x."""
     if isinstance(x, np.ndarray):
         return values
     return xp.asarray(np.ascontiguousarray(values), dtype=xp.float64, device=array_api_compat.device(x))
 
 
-def indices(xp: Namespace, places: IntArray, x: Array) -> Array:
-    """Places of columns as an array beside the rows."""
+def indices(xp: Namespace, values: IntArray, x: Array) -> Array:
+    """Indices as an array on the device of x."""
     if isinstance(x, np.ndarray):
-        return places
-    return xp.asarray(np.asarray(places, dtype=np.int64), device=array_api_compat.device(x))
+        return values
+    return xp.asarray(np.asarray(values, dtype=np.int64), device=array_api_compat.device(x))

@@ -1,4 +1,4 @@
-"""The public bounds of columns: read from arguments or files, checked, and refused in one sentence."""
+"""The public bounds of columns, from arguments or files, with one sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from dpem._validation import Argument, ArgumentError, describe, is_number
 
-#: How many columns are named in a message.
+#: A message names at most this many columns.
 NAMED = 8
 #: Bounds lie within ±this: their squares are ordinary floats.
 LARGEST = 1e15
@@ -41,7 +41,7 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
     pairs = {name: match for name in needed if (match := declared_entry(declared, name)) is not None}
     absent = [name for name in needed if name not in pairs]
     if absent and not any(declared_entry(declared, name) is not None for name in names):
-        # What stands where names should may be a record, the first line of a file without a header: it is not quoted.
+        # The names are not quoted: they may be a record, the first line of a file without a header.
         raise ArgumentError(
             "bounds", f"must name every column of X ({len(names)} in all), but no name in them is one of these."
         )
@@ -51,7 +51,7 @@ def column_bounds(bounds: Any, names: Sequence[str], levels: Mapping[str, Any]) 
         hint = f" (is {close[0]!r} misspelt?)" if close else ""
         raise ArgumentError(
             "bounds",
-            f"must name every numeric column, but lack {list_columns(absent)}{hint}; categorical columns have levels.",
+            f"must name every numeric column, but lack {list_columns(absent)}{hint}; categorical columns need levels.",
         )
     return {name: checked_pair("bounds", pair, f"of {name!r} ") for name, pair in pairs.items()}
 
@@ -70,7 +70,7 @@ def response_bounds(y_bounds: Any, bounds: Any, y_name: str | None) -> Pair:
 
 
 def checked_pair(argument: str, pair: Any, of: str = "") -> Pair:
-    """(low, high) as ordinary numbers with low below high, or a refusal; ``of`` says whose they are."""
+    """(low, high) as finite floats with low below high, or an ArgumentError; ``of`` names their column."""
     try:
         low, high = pair
     except (TypeError, ValueError):
@@ -145,7 +145,7 @@ def is_pattern(key: object) -> bool:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """The first names, for a message; long ones are shortened."""
+    """The first names, for a message; long names are shortened."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(repr(name if len(name) <= 40 else f"{name[:37]}...") for name in names[:NAMED]) + more
 

@@ -1,4 +1,4 @@
-"""Which columns of a named table become features and response."""
+"""The selection of features, response and person among the columns of a named table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns to read: features in order, the response, declared levels, and the dtype that rows will have."""
+    """The columns to read: features in order, the response, declared levels, and the dtype of the rows."""
 
     features: tuple[str, ...]
     target: str | None
@@ -36,7 +36,7 @@ class Selection:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Every column that is looked at."""
+        """All columns that are read."""
         return self.names if self.person is None else (*self.names, self.person)
 
     @property
@@ -48,7 +48,7 @@ class Selection:
         return convert(column, self.levels.get(name), np.dtype(np.float64) if name == self.target else self.dtype)
 
     def double(self) -> Selection:
-        """The same in float64."""
+        """The selection with rows in float64."""
         return replace(self, dtype=np.dtype(np.float64))
 
 
@@ -62,12 +62,12 @@ def select(
     numeric: Collection[str] = (),
     person: str | None = None,
 ) -> Selection:
-    """The wanted columns, or a refusal in one sentence that names the columns at fault.
+    """The selected columns, or an error of one sentence that names the columns at fault.
 
     Rows are float32 if every feature is, and float64 otherwise. Without ``columns`` every column but the target and
-    those in ``exclude`` is a feature, so each of them must be numeric or have ``levels``: none is left out silently.
-    ``person`` is the column that identifies people, and no feature. Numbers are also read from the texts of columns
-    in ``numeric``. A column of type null may hold anything.
+    those in ``exclude`` is a feature and must be numeric or have ``levels``: none is left out silently. ``person`` is
+    the column that identifies people; it is not a feature. In the columns ``numeric``, numbers are also read from
+    texts. A column of type null may contain anything.
 
     >>> schema = pa.schema([("age", pa.int32()), ("dose", pa.float32()), ("name", pa.string())])
     >>> select(schema, ["age"], target="dose").features
@@ -99,8 +99,8 @@ def select(
             raise ArgumentError(
                 "person", f"must be another column than target and columns, but {person!r} is one of them."
             )
-    unused = {target, person, *exclude}
-    features = [n for n in schema.names if n not in unused] if columns is None else list(columns)
+    others = {target, person, *exclude}
+    features = [n for n in schema.names if n not in others] if columns is None else list(columns)
     for name in features:
         _check_column(name, schema.names)
     if _repeated(features) or target in features:
@@ -110,9 +110,10 @@ def select(
         )
     if not features:
         raise ValueError("the table has no column of features.")
-    declared = {name: each for name, each in checked_levels(levels).items() if name in (*features, target)}
-    known = [*numeric, *declared]
-    _all_numeric(schema, features if target is None else [*features, target], known, explicit=columns is not None)
+    declared = {name: own for name, own in checked_levels(levels).items() if name in (*features, target)}
+    read_as_text = [*numeric, *declared]
+    names = features if target is None else [*features, target]
+    _refuse_unreadable(schema, names, read_as_text, explicit=columns is not None)
     single = not set(declared) & set(features) and all(schema.field(name).type == pa.float32() for name in features)
     return Selection(tuple(features), target, np.dtype(np.float32 if single else np.float64), declared, person)
 
@@ -120,7 +121,7 @@ def select(
 def select_declared(
     schema: pa.Schema, levels: Mapping[str, Any] | None, numeric: Collection[str] = (), person: str | None = None
 ) -> Selection:
-    """The selection of every column of X, each of numbers or with declared levels."""
+    """The selection of every column of X."""
     try:
         return select(schema, None, None, levels=levels, numeric=numeric, person=person)
     except ArgumentError:
@@ -141,8 +142,8 @@ def rows_of(
     rows: slice = slice(None),
     reads: Collection[int] | None = None,
 ) -> Chunk:
-    """The selected rows of the columns that ``column`` gives by name. X is column-major: columns are copied, not
-    transposed. Only the features with the places ``reads`` are converted; what is in the others means nothing.
+    """The selected rows; ``column`` returns a column by its name. X is column-major: columns are copied, not
+    transposed. If ``reads`` is given, only these features are converted; the others have arbitrary values.
     """
     target, block = selection.target, None
     for j, name in enumerate(selection.features):
@@ -164,30 +165,30 @@ def _hint(name: str, names: Sequence[str]) -> str:
     return suggestion(name, names, f"; the table has {list_names(names)}.")
 
 
-def _all_numeric(schema: pa.Schema, names: Sequence[str], known: Collection[str], *, explicit: bool) -> None:
-    """Refuse columns by their types: of texts without levels, and of what is neither a number nor a text."""
-    text = [name for name in names if not is_readable(schema.field(name).type, name in known)]
-    if text:
-        single = len(text) == 1
-        types = ", ".join(dict.fromkeys(_type_name(schema.field(name).type) for name in text[:NAMED]))
+def _refuse_unreadable(schema: pa.Schema, names: Sequence[str], as_text: Collection[str], *, explicit: bool) -> None:
+    """Refuse columns by their types: texts without levels, and types that are neither numbers nor texts."""
+    unreadable = [name for name in names if not is_readable(schema.field(name).type, name in as_text)]
+    if unreadable:
+        single = len(unreadable) == 1
+        types = ", ".join(dict.fromkeys(_type_name(schema.field(name).type) for name in unreadable[:NAMED]))
         remedy = "name only numeric columns" if explicit else f"leave {'it' if single else 'them'} out"
-        if any(is_readable(schema.field(name).type, True) for name in text):
+        if any(is_readable(schema.field(name).type, True) for name in unreadable):
             remedy += ", or declare its levels" if single else ", or declare levels for the texts"
-        raise ValueError(f"{list_columns(text)} {'is' if single else 'are'} not numeric ({types}); {remedy}.")
+        raise ValueError(f"{list_columns(unreadable)} {'is' if single else 'are'} not numeric ({types}); {remedy}.")
 
 
 def is_readable(kind: pa.DataType, texts: bool) -> bool:
-    """Whether a column of this type can be read: one of numbers always, one of texts if it has levels (``texts``)."""
+    """Whether columns of this type can be read: numbers always, texts if ``texts`` is True."""
     if pa.types.is_dictionary(kind):
         return texts and is_readable(kind.value_type, True)
     return is_numeric(kind) or pa.types.is_null(kind) or (texts and is_text(kind))
 
 
 def _type_name(kind: pa.DataType) -> str:
-    """A type in a message. What a categorical type lists may come from rows, and so may the names in a nested one."""
+    """A type for a message, without its categories, field names or time zone, which may come from rows."""
     if pa.types.is_nested(kind):
         return "nested"
-    if pa.types.is_temporal(kind):  # a time zone may come from an entry
+    if pa.types.is_temporal(kind):
         return "dates or times"
     return "categories" if pa.types.is_dictionary(kind) else "text" if is_text(kind) else str(kind)
 

@@ -1,8 +1,7 @@
-"""Compiled loops that read rows: a few columns, unit coordinates, whether stored rows are sound.
+"""Compiled loops that read rows: a few columns, unit coordinates, bin counts, and the validity of sparse rows.
 
-No sum's bound rests on what is here: what is read may be any number, or none. No loop calls one of another file but
-numpy's, so that compiled code that is kept between processes never outlives a change of what it was compiled from. No
-loop starts threads: see :mod:`dpem._threads`.
+No bound of a query relies on these loops: they may return any number, or NaN. No loop calls compiled code of another
+file, so that a cached compilation is never older than its source. No loop starts threads: see :mod:`dpem._threads`.
 """
 
 from __future__ import annotations
@@ -16,79 +15,81 @@ _compiled = njit(cache=True, nogil=True, fastmath={"contract"})
 
 
 @_compiled
-def gather(X, where, out):  # type: ignore[no-untyped-def]
-    """The columns ``where`` in float64, one after the other."""
+def gather(X, columns, out):  # type: ignore[no-untyped-def]
+    """Copy these columns to the rows of ``out``, in float64."""
     for i in range(out.shape[1]):
         row = X[i]
-        for k in range(where.shape[0]):
-            out[k, i] = row[where[k]]
+        for k in range(columns.shape[0]):
+            out[k, i] = row[columns[k]]
 
 
 @_compiled
 def unit(XT, middle, half, out):  # type: ignore[no-untyped-def]
-    """(x − middle)/half in [−1, 1], not-a-number where an entry is not finite."""
+    """(x − middle)/half in [−1, 1], NaN where an entry is not finite."""
     for j in range(out.shape[0]):
         x, u, m, h = XT[j], out[j], middle[j], half[j]
         for i in range(u.shape[0]):
-            at = (x[i] - m) / h
-            at = 1.0 if at > 1.0 else at
-            at = -1.0 if at < -1.0 else at
-            u[i] = at if abs(x[i]) < math.inf else math.nan
+            value = (x[i] - m) / h
+            value = 1.0 if value > 1.0 else value
+            value = -1.0 if value < -1.0 else value
+            u[i] = value if abs(x[i]) < math.inf else math.nan
 
 
 @_compiled
 def count_bins(u, counts):  # type: ignore[no-untyped-def]
-    """Entries in [−1, 1] by bins of equal width; the last count is of those that are not a number."""
+    """Count entries in [−1, 1] in bins of equal width; the last count is that of NaN."""
     bins = counts.shape[0] - 1
     for i in range(u.shape[0]):
-        place = (u[i] + 1.0) * (0.5 * bins)
-        if place != place:
+        position = (u[i] + 1.0) * (0.5 * bins)
+        if position != position:
             counts[bins] += 1.0
         else:
-            counts[int(min(max(place, 0.0), bins - 1.0))] += 1.0
+            counts[int(min(max(position, 0.0), bins - 1.0))] += 1.0
 
 
 @_compiled
-def sound(data, indices, indptr, first, d, found):  # type: ignore[no-untyped-def]
-    """Whether each stored row from ``first`` on lies within its arrays and names columns of the table, in order and
-    each once.
+def check_sparse_rows(data, indices, indptr, first, d, is_valid):  # type: ignore[no-untyped-def]
+    """Whether each row from ``first`` on lies within the stored arrays and has columns of the table in increasing
+    order.
 
-    A column stored twice would be clipped twice and count twice, past the bound. A row that is not sound adds nothing.
+    A column stored twice would be clipped twice and count twice, beyond the bound. An invalid row contributes nothing.
     """
-    for i in range(found.shape[0]):
+    for i in range(is_valid.shape[0]):
         begin, end = indptr[first + i], indptr[first + i + 1]
-        right = begin >= 0 and begin <= end and end <= data.shape[0]
-        if right and begin < end:
-            right = indices[begin] >= 0 and indices[end - 1] < d
+        valid = begin >= 0 and begin <= end and end <= data.shape[0]
+        if valid and begin < end:
+            valid = indices[begin] >= 0 and indices[end - 1] < d
             for e in range(begin + 1, end):
-                right &= indices[e - 1] < indices[e]
-        found[i] = right
+                valid &= indices[e - 1] < indices[e]
+        is_valid[i] = valid
 
 
 @_compiled
-def gather_sparse(data, indices, indptr, first, right, place, out):  # type: ignore[no-untyped-def]
-    """Some columns in float64; column j goes to ``place[j]``, nowhere if that is −1. A row that is not sound is NaN."""
-    for i in range(right.shape[0]):
-        out[:, i] = 0.0 if right[i] else np.nan
-        if right[i]:
+def gather_sparse(data, indices, indptr, first, is_valid, out_row, out):  # type: ignore[no-untyped-def]
+    """Copy column j to row ``out_row[j]`` of ``out`` in float64, unless that is −1; NaN in invalid rows."""
+    for i in range(is_valid.shape[0]):
+        out[:, i] = 0.0 if is_valid[i] else np.nan
+        if is_valid[i]:
             for e in range(indptr[first + i], indptr[first + i + 1]):
-                k = place[indices[e]]
+                k = out_row[indices[e]]
                 if k >= 0:
                     out[k, i] = data[e]
 
 
 @_compiled
 def count_rows(keys, counts, people, rows):  # type: ignore[no-untyped-def]
-    """How many rows each person had before each of these, in an open-addressed table, and how many persons are new."""
+    """Add the rows of people to an open-addressed hash table; returns how many rows each had, and the number of new
+    people.
+    """
     last = len(counts) - 1
-    before, new = np.empty(len(people), np.int64), 0
+    before, n_new = np.empty(len(people), np.int64), 0
     for i in range(len(people)):
-        place = np.int64(people[i, 0] & np.uint64(last))
-        while counts[place] > 0 and (keys[place, 0] != people[i, 0] or keys[place, 1] != people[i, 1]):
-            place = (place + 1) & last
-        if counts[place] == 0:
-            keys[place, 0], keys[place, 1] = people[i, 0], people[i, 1]
-            new += 1
-        before[i] = counts[place]
-        counts[place] += rows[i]
-    return before, new
+        slot = np.int64(people[i, 0] & np.uint64(last))
+        while counts[slot] > 0 and (keys[slot, 0] != people[i, 0] or keys[slot, 1] != people[i, 1]):
+            slot = (slot + 1) & last
+        if counts[slot] == 0:
+            keys[slot, 0], keys[slot, 1] = people[i, 0], people[i, 1]
+            n_new += 1
+        before[i] = counts[slot]
+        counts[slot] += rows[i]
+    return before, n_new

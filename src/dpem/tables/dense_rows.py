@@ -1,10 +1,10 @@
-"""Rows in a numpy array."""
+"""Sums and columns of rows in a NumPy array, by compiled loops for large chunks."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,36 +15,36 @@ from dpem.query import BLOCK, Chunk, FloatArray
 Rows = NDArray[np.floating]
 IntArray = NDArray[np.intp]
 
-#: Rows per task: each task has its own float64 sum, and tasks are added in order.
+#: Rows per task; each task has its own float64 sum, and the sums are added in order.
 TASK = 16 * BLOCK
-#: Rows packed at a time where neither rows nor columns lie together in memory.
+#: Rows copied at a time if neither rows nor columns are contiguous.
 PIECE = 2 * TASK
-#: Bytes of rows that a task reads: what a core's second cache holds.
+#: Bytes of rows that a task reads: the size of a core's second-level cache.
 CACHE = 2**20
-#: Entries of a chunk from which on compiled loops are loaded: that takes as long as numpy takes for some 10⁸ of them.
-COMPILED = 2**19
+#: Compiled loops are loaded for chunks of at least this many entries. Loading takes as long as NumPy takes for 10⁸.
+LEAST_COMPILED = 2**19
 
 
 def dense_columns(X: Rows, support: IntArray, rows: slice = slice(None)) -> FloatArray:
-    """Column by column in memory: sums over the few numbers of a row are then sums of a few long columns."""
+    """These columns of some rows, column-major: sums over a row's few numbers are then sums of a few long columns."""
     x = contiguous(X[rows])
     if x is None:
         if X.dtype == float and X.strides[0] == X.itemsize and np.array_equal(support, np.arange(X.shape[1])):
-            return np.asarray(X[rows], dtype=float)  # as it is: no query writes into rows
+            return np.asarray(X[rows], dtype=float)  # not copied: no query writes into rows
         return np.asarray(X.T[support, rows], dtype=float, order="C").T
-    where, loops = np.asarray(support, dtype=np.intp), compiled_loops(X.shape[0] * len(support))
-    if where.size and not (where.min() >= 0 and where.max() < X.shape[1]):  # compiled code does not look
-        raise IndexError(f"a query reads columns from {where.min()} to {where.max()} of a table of {X.shape[1]}.")
+    columns, loops = np.asarray(support, dtype=np.intp), compiled_loops(X.shape[0] * len(support))
+    if columns.size and not (columns.min() >= 0 and columns.max() < X.shape[1]):  # compiled code checks no index
+        raise IndexError(f"a query reads columns from {columns.min()} to {columns.max()} of a table of {X.shape[1]}.")
     if loops is None:
-        return np.asarray(x.T[where], dtype=float, order="C").T
+        return np.asarray(x.T[columns], dtype=float, order="C").T
     out = np.empty((len(support), len(x)))
-    loops.gather(x, where, out)
+    loops.gather(x, columns, out)
     return out.T
 
 
-def compiled_loops(entries: int) -> Any:
-    """The module of compiled loops, or None where loading it would take longer than it saves."""
-    if entries < COMPILED and "dpem.tables.compiled" not in sys.modules:
+def compiled_loops(entries: int) -> ModuleType | None:
+    """The module of compiled loops, or None if loading it would take longer than it saves."""
+    if entries < LEAST_COMPILED and "dpem.tables.compiled" not in sys.modules:
         return None
     from dpem.tables import compiled
 
@@ -52,9 +52,9 @@ def compiled_loops(entries: int) -> Any:
 
 
 def unit_coordinates(x: FloatArray, middle: FloatArray, half: FloatArray) -> FloatArray | None:
-    """clip((x − middle)/half, ±1), NaN where not finite, by a compiled loop; None where there is none."""
+    """clip((x − middle)/half, ±1), NaN where not finite, by a compiled loop; None if that is not possible."""
     XT, d, loops = contiguous(x.T), x.shape[1], compiled_loops(x.size)
-    if loops is None or XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code does not look
+    if loops is None or XT is None or middle.shape != (d,) or half.shape != (d,):  # compiled code checks no shape
         return None
     out = np.empty((d, x.shape[0]))
     loops.unit(XT, middle, half, out)
@@ -66,7 +66,7 @@ def sum_rows(
     by_rows: Callable[[Rows, FloatArray | None], FloatArray],
     by_columns: Callable[[Rows, FloatArray | None, int], FloatArray],
 ) -> FloatArray:
-    """A sum over the rows by the loops that go with how they lie in memory."""
+    """A sum over the rows, by a loop for contiguous rows or one for contiguous columns."""
     X, y = chunk.X, None if chunk.y is None else np.asarray(chunk.y, dtype=float)
     if (rows := contiguous(X)) is not None:
         return by_rows(rows, y)
@@ -77,9 +77,9 @@ def sum_rows(
 
 
 def by_tasks(X: Rows, width: int, add: Callable[[slice, FloatArray], None]) -> FloatArray:
-    """The sum that ``add`` makes of each task's rows, block by block; tasks' sums are added in order.
+    """The sum over tasks of what ``add`` adds for each task's rows, in order.
 
-    Tasks are short where rows are long: then no thread waits long for the last one, which another has.
+    Tasks have fewer rows if rows are long, so that no thread waits long for the last task.
     """
     n, row_bytes = X.shape[0], max(1, X.shape[1] * X.itemsize)
     rows = min(TASK, max(4, CACHE // row_bytes // BLOCK) * BLOCK)
@@ -93,10 +93,10 @@ def by_tasks(X: Rows, width: int, add: Callable[[slice, FloatArray], None]) -> F
 
 
 def contiguous(X: Rows) -> Rows | None:
-    """X as a contiguous array whose rows may be longer than X's, or None if its rows do not lie together.
+    """X as a contiguous array whose rows may be longer than X's, or None if the entries of a row are not adjacent.
 
-    Compiled code is fast for arrays that are known to be contiguous. Rows with gaps between them (every third row of
-    a table, the columns of a slice) are the beginnings of longer rows; what lies beyond them is never read.
+    Compiled code is fast for contiguous arrays. Rows with gaps between them (every third row of a table, the columns of
+    a slice) are the first parts of longer rows, whose other entries are never read.
     """
     if X.flags.c_contiguous:
         return X

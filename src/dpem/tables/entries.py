@@ -1,18 +1,18 @@
-"""How an entry of a table becomes a number.
+"""The conversion of entries to numbers.
 
-One rule, which depends on the entry and on what was declared of its column, and on nothing else: not on the type that
-a library inferred for the column, not on other rows, not on where the rows came from.
+The number depends on the entry and on the declaration of its column alone: not on the type that a library inferred for
+the column, on other rows, or on the source of the rows.
 
-    a number, a Boolean   that number (0 or 1); beyond the largest float it is infinite; a complex one must be real
-    a text                the number that it spells ("3", " 3.0 ", "3e0"; "true" is 1), else missing
-    anything else         missing
+    number, Boolean   that number (0 or 1); infinite beyond the largest float; a complex number must be real
+    text              the number that it spells ("3", " 3.0 ", "3e0"; "true" is 1), else missing
+    anything else     missing
 
-In a column with levels, a text that is a declared level stands for it, and so does a number, or a text that spells one,
-that equals the number which a level is or spells: 1, 1.0 and "1" are one level. Everything else is missing, or, where
-:data:`OTHER` is among the levels, the level "other"; what is missing (None, NaN, NA, an empty text) stays missing.
+In a column with levels, a text that is a declared level has that level. So has a number, or a text that spells one, if
+a level is or spells the same number: 1, 1.0 and "1" are one level. Any other entry is missing or, if :data:`OTHER` is
+among the levels, has the level "other"; a missing entry (None, NaN, NA, an empty text) stays missing.
 
-:func:`number` and :meth:`Levels.value` are the rule for one entry, :func:`numbers` and :func:`codes` the same for a
-column of Arrow's; tests compare them.
+:func:`number` and :meth:`Levels.value` convert one entry, :func:`numbers` and :func:`level_values` a column of Arrow's
+by the same rule; tests compare them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from dpem._validation import ArgumentError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    #: The entries of a column: Arrow data, or an array of Python objects.
+    #: The entries of a column, as Arrow data or as an array of Python objects.
     Column: TypeAlias = pa.Array | pa.ChunkedArray | NDArray[Any]
 
-#: In a list of levels: every entry that is no other level, and not missing.
+#: The level, in a list of levels, of every entry that has none of the others and is not missing.
 OTHER = "<other>"
 #: Texts that stand for a missing entry, unless they are declared levels.
 MISSING = ("", "NA", "NaN", "nan", "null", "None", "<NA>")
@@ -48,7 +48,7 @@ _SPELLED = re.compile(_NUMBER)
 
 
 def number(entry: object) -> float:
-    """The number that an entry is, NaN if it is none.
+    """The number that an entry is or spells, else NaN.
 
     >>> [number(entry) for entry in (3, True, Decimal("0.5"), " 3e0 ", "true", 10**400)]
     [3.0, 1.0, 0.5, 3.0, 1.0, inf]
@@ -56,13 +56,13 @@ def number(entry: object) -> float:
     [nan, nan, nan, nan, nan]
     """
     if isinstance(entry, str):
-        text = str.strip(entry, _SPACE)  # and float.__float__ below: a subclass may do anything
+        text = str.strip(entry, _SPACE)  # not entry.strip, which a subclass may override; likewise below
         if _SPELLED.fullmatch(text):
             return float(text)
         return {"true": 1.0, "false": 0.0}.get(text.lower(), math.nan)
     if isinstance(entry, float):
         return float.__float__(entry)
-    if isinstance(entry, complex) and entry.imag == 0:  # pandas makes a column complex for one such entry
+    if isinstance(entry, complex) and entry.imag == 0:  # one complex entry makes a column of pandas complex
         return entry.real
     if not isinstance(entry, kinds.Real | Decimal | np.bool_):
         return math.nan
@@ -76,10 +76,10 @@ def number(entry: object) -> float:
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of a categorical column: the numbers that stand for them in the rows, and their names.
+    """The levels of a categorical column: their numbers in the rows, and their names.
 
-    Levels that are numbers, or all spell one, stand for themselves; others have their places, 0, 1, …; ``texts`` says
-    which. :data:`OTHER` is infinite.
+    If all levels are or spell numbers, these are their numbers; else (``texts``) they are numbered 0, 1, …
+    :data:`OTHER` is infinite.
     """
 
     values: tuple[float, ...]
@@ -92,15 +92,15 @@ class Levels:
 
     @property
     def needs_lookup(self) -> bool:
-        """Whether entries must be looked up among the levels, not only read as numbers."""
+        """Whether entries must be compared with the levels, not only read as numbers."""
         return self.texts or self.other
 
     @property
     def given(self) -> list[str | float]:
-        """The levels as a user gives them."""
-        plain = not self.texts and all(label == _shortest_text(value) for value, label in self._declared)
+        """The levels as a user writes them."""
+        are_numbers = not self.texts and all(label == _shortest_text(value) for value, label in self._declared)
         last = [OTHER] if self.other else []
-        return [*(value if plain else label for value, label in self._declared), *last]
+        return [*(value if are_numbers else label for value, label in self._declared), *last]
 
     @cached_property
     def by_text(self) -> dict[str, float]:
@@ -108,27 +108,27 @@ class Levels:
 
     @cached_property
     def by_number(self) -> dict[float, float]:
-        """The value of the level that a number is, or that spells it (in the plainest way, if several do)."""
-        levels: dict[float, float] = {}
+        """The value of the level that is or spells a number; if several spell it, of the shortest spelling."""
+        by_number: dict[float, float] = {}
         for value, label in self._declared:
-            spelled = number(label) if self.texts else value
-            if spelled == spelled and (spelled not in levels or label == _shortest_text(spelled)):
-                levels[spelled] = value
-        return levels
+            key = number(label) if self.texts else value
+            if key == key and (key not in by_number or label == _shortest_text(key)):
+                by_number[key] = value
+        return by_number
 
     @property
     def _declared(self) -> list[tuple[float, str]]:
         return [pair for pair in zip(self.values, self.labels, strict=True) if pair[0] != math.inf]
 
     def value(self, entry: object) -> float:
-        """The number that stands for an entry's level.
+        """The number of an entry's level.
 
         >>> levels = checked_levels({"region": ["north", "2", OTHER]})["region"]
         >>> [levels.value(entry) for entry in ("north", 2, "2.0", "south", None, "")]
         [0.0, 1.0, 1.0, inf, nan, nan]
         """
         if isinstance(entry, str):
-            entry = str.__str__(entry)  # a subclass may compare as it likes
+            entry = str.__str__(entry)  # a subclass may override comparison
             if entry in self.by_text:
                 return self.by_text[entry]
         value = self.by_number.get(number(entry))
@@ -138,7 +138,7 @@ class Levels:
 
 
 def checked_levels(levels: object) -> dict[str, Levels]:
-    """Levels by column: ``{"region": ["north", "south"], "smoker": [0, 1]}``."""
+    """The levels of each column, from ``{"region": ["north", "south"], "smoker": [0, 1]}``, or an ArgumentError."""
     if levels is None:
         return {}
     if not isinstance(levels, Mapping) or not all(isinstance(name, str) for name in levels):
@@ -148,20 +148,19 @@ def checked_levels(levels: object) -> dict[str, Levels]:
 
 
 def _levels(name: str, values: object) -> Levels:
-    given = [] if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) else list(values)
-    other = (math.inf,) if OTHER in [one for one in given if isinstance(one, str)] else ()
-    declared = [one for one in given if not (isinstance(one, str) and one == OTHER)]
-    few = len(given) < 2 or not declared
-    if few or len(given) - len(declared) > 1 or len(set(map(str, declared))) != len(declared):
+    listed = [] if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) else list(values)
+    declared = [level for level in listed if not (isinstance(level, str) and level == OTHER)]
+    n_other = len(listed) - len(declared)
+    if len(listed) < 2 or not declared or n_other > 1 or len(set(map(str, declared))) != len(declared):
         raise ArgumentError("levels", f"of {name!r} must be a list of at least two different levels.")
-    last = (OTHER,) if other else ()
-    texts = [isinstance(one, str) for one in declared]
+    other, last = ((math.inf,), (OTHER,)) if n_other else ((), ())
+    are_texts = [isinstance(level, str) for level in declared]
     spelled = tuple(map(number, declared))
     numeric = all(map(math.isfinite, spelled)) and len(set(spelled)) == len(spelled)
-    if all(texts):
+    if all(are_texts):
         numbers = spelled if numeric else tuple(map(float, range(len(declared))))
         return Levels((*numbers, *other), (*declared, *last), not numeric)
-    if any(texts) or not numeric:
+    if any(are_texts) or not numeric:
         raise ArgumentError("levels", f"of {name!r} must be texts only or different finite numbers only.")
     return Levels((*spelled, *other), (*map(_shortest_text, spelled), *last), False)
 
@@ -174,11 +173,11 @@ def convert(column: Column, levels: Levels | None, dtype: np.dtype) -> NDArray[n
             return np.array([rule(entry) for entry in column]).astype(dtype, copy=False)
     if getattr(column, "num_chunks", 1) > 1:
         return np.concatenate([convert(chunk, levels, dtype) for chunk in column.chunks])
-    return numbers(column, dtype) if levels is None or not levels.needs_lookup else codes(column, levels, dtype)
+    return numbers(column, dtype) if levels is None or not levels.needs_lookup else level_values(column, levels, dtype)
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.floating]:
-    """An Arrow column as a float array; not copied where it already is one.
+    """An Arrow column as a float array, not copied if it is one already.
 
     >>> import pyarrow as pa
     >>> numbers(pa.array([1, None, 3]), np.dtype(np.float64)), numbers(pa.array(["1", "one", " 3."]), np.dtype("f8"))
@@ -188,7 +187,7 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
 
     column = decode(column)
     wanted = pa.float32() if dtype == np.float32 else pa.float64()
-    if pa.types.is_decimal(column.type):  # as texts: Arrow's own conversion makes 0.30000000000000004 of 0.3
+    if pa.types.is_decimal(column.type):  # via texts: Arrow's own cast turns 0.3 into 0.30000000000000004
         column = column.cast(pa.string())
     if is_text(column.type):
         column = _parse_numbers(column)
@@ -201,45 +200,45 @@ def numbers(column: pa.Array | pa.ChunkedArray, dtype: np.dtype) -> NDArray[np.f
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def codes(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -> NDArray[np.floating]:
-    """The value of the level of each entry of an Arrow column.
+def level_values(column: pa.Array | pa.ChunkedArray, levels: Levels, dtype: np.dtype) -> NDArray[np.floating]:
+    """The number of the level of each entry of an Arrow column.
 
     >>> import pyarrow as pa
     >>> levels = checked_levels({"region": ["north", "south"]})["region"]
-    >>> codes(pa.array(["south", "north", "east", None]), levels, np.dtype(np.float64))
+    >>> level_values(pa.array(["south", "north", "east", None]), levels, np.dtype(np.float64))
     array([ 1.,  0., nan, nan])
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column = decode(column)
-    value, texts = np.full(len(column), math.nan), is_text(column.type)
-    entries = numbers(column, value.dtype) if levels.by_number or not texts else value
-    for spelled, stands in levels.by_number.items():
-        value[entries == spelled] = stands
-    missing = np.isnan(entries)
+    values, texts = np.full(len(column), math.nan), is_text(column.type)
+    entries = numbers(column, values.dtype) if levels.by_number or not texts else values
+    for number_of_level, value in levels.by_number.items():
+        values[entries == number_of_level] = value
+    is_missing = np.isnan(entries)
     if texts:
-        known = levels.by_text
-        place = pc.index_in(column, value_set=pa.array(list(known), column.type)).fill_null(len(known))
-        exact = np.append(list(known.values()), math.nan)[np.asarray(place)]
-        value = np.where(np.isnan(exact), value, exact)
-        missing = np.asarray(pc.is_in(column, value_set=pa.array([None, *MISSING], column.type)))
+        by_text = levels.by_text
+        index = pc.index_in(column, value_set=pa.array(list(by_text), column.type)).fill_null(len(by_text))
+        exact = np.append(list(by_text.values()), math.nan)[np.asarray(index)]
+        values = np.where(np.isnan(exact), values, exact)
+        is_missing = np.asarray(pc.is_in(column, value_set=pa.array([None, *MISSING], column.type)))
     if levels.other:
-        value[np.isnan(value) & ~missing] = math.inf
-    return value.astype(dtype, copy=False)
+        values[np.isnan(values) & ~is_missing] = math.inf
+    return values.astype(dtype, copy=False)
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Types that become floating-point numbers; integers above 2⁵³ and decimals are rounded."""
+    """Whether entries of this type are numbers; integers above 2⁵³ and decimals are rounded to floats."""
     from pyarrow import types
 
-    return any(of(kind) for of in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
+    return any(is_type(kind) for is_type in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def is_text(kind: pa.DataType) -> bool:
     from pyarrow import types
 
-    return any(of(kind) for of in (types.is_string, types.is_large_string, types.is_string_view))
+    return any(is_type(kind) for is_type in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def decode(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -275,7 +274,7 @@ def _shortest_text(value: float) -> str:
 
 
 def as_text(entry: object) -> str | None:
-    """An entry as a text that Arrow takes, with half of a surrogate pair spelled out; None where it has none."""
+    """An entry as a text that Arrow accepts (lone surrogates are escaped); None if it has no text."""
     try:
         return str(entry).encode(errors="backslashreplace").decode()
     except Exception:  # a whole number of thousands of digits, or a class of the user's
@@ -283,7 +282,7 @@ def as_text(entry: object) -> str | None:
 
 
 def is_missing(entry: object) -> bool:
-    """None, NaN, what pandas and NumPy have for them, or a text that says so."""
+    """Whether an entry is None, NaN, NA, NaT or masked, or a text that stands for a missing entry."""
     if isinstance(entry, str):
         return str.__str__(entry) in MISSING
     if entry is None or type(entry).__name__ in ("NAType", "NaTType", "MaskedConstant"):

@@ -1,7 +1,7 @@
-"""Whatever holds a user's rows, opened as a source to fit to, under what was declared of its columns.
+"""The user's table, of any kind, opened as a source under the declarations of its columns.
 
-Refusals come first, one sentence each, before anything is planned, charged or queried. They depend on shapes, types,
-names and declarations, never on an entry: every table of numbers has an answer.
+Errors are raised here, before anything is planned, charged or queried. They depend on shapes, types, names and
+declarations, never on an entry: every table of numbers can be fitted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Table(NamedTuple):
-    """Rows to fit to, and what is publicly known of their columns."""
+    """Rows to fit to, with the public facts about their columns."""
 
     source: Source
     names: tuple[str, ...]
@@ -58,13 +58,12 @@ def open_table(
     rows of each ``person`` are kept.
     """
     declared = checked_levels(levels)
-    read_by: dict[str, Any] = {"levels": declared, "numeric": numeric, "y_levels": y_levels}
-    unit: dict[str, Any] = {"person": person, "rows_per_person": rows_per_person}
-    source = source_of(estimator, X, y, needs_y=needs_y, **read_by, **unit)
+    declarations: dict[str, Any] = {"levels": declared, "numeric": numeric, "y_levels": y_levels, "person": person}
+    source = source_of(estimator, X, y, needs_y=needs_y, **declarations, rows_per_person=rows_per_person)
     if is_frame(X):
         remember_columns(estimator, source)
-    known = getattr(estimator, "feature_names_in_", getattr(source, "feature_names", None))
-    names = tuple(map(str, known)) if known is not None else tuple(f"x{j}" for j in range(source.n_features))
+    column_names = getattr(estimator, "feature_names_in_", getattr(source, "feature_names", None))
+    names = tuple(f"x{j}" for j in range(source.n_features)) if column_names is None else tuple(map(str, column_names))
     y_name = response_name(X, y) if needs_y else None
     if unknown := [name for name in declared if name not in names]:
         raise ArgumentError("levels", f"must name columns of X, but X lacks {list_columns(unknown)}.")
@@ -72,15 +71,15 @@ def open_table(
         raise ArgumentError(
             "y", f"has the name of a column of X, {y_name!r}: leave the column out of X, or rename one."
         )
-    read_as = checked_levels(getattr(X, "text_levels", None) if is_source(X) else None)
-    texts = [name for name, own in declared.items() if own.texts and own != read_as.get(name)]
+    applied = checked_levels(getattr(X, "text_levels", None) if is_source(X) else None)
+    texts = [name for name, own in declared.items() if own.texts and own != applied.get(name)]
     if texts and not is_frame(X) and not is_dask(X):
         raise ArgumentError(
             "levels",
-            f"of {list_columns(texts)} are texts: give a DataFrame, read_table(path, levels=) with these "
-            "levels, or numbers that stand for them.",
+            f"of {list_columns(texts)} are texts, so X must be a DataFrame or read_table(path, levels=) with the same "
+            "levels; in an array, use numbers as levels.",
         )
-    return Table(source, names, y_name, {**read_as, **declared})
+    return Table(source, names, y_name, {**applied, **declared})
 
 
 def source_of(
@@ -96,8 +95,8 @@ def source_of(
     person: str | None = None,
     rows_per_person: int = 1,
 ) -> Source:
-    """The rows to fit to. Arrays pass scikit-learn's validation; the others what they need of it. With ``person``, the
-    column that identifies people, at most ``rows_per_person`` rows of each person are kept.
+    """The source of the rows of X. Arrays pass scikit-learn's validation. With ``person``, the column that identifies
+    people, at most ``rows_per_person`` rows of each person are kept.
     """
     if person is not None and not isinstance(person, str):
         raise ArgumentError("person", f"must be the name of a column or None, got {type(person).__name__}.")
@@ -111,12 +110,12 @@ def source_of(
         with needed_by("a Dask collection"):
             from dpem.tables.dask import DaskSource
 
-        read_by: dict[str, Any] = {"levels": levels, "numeric": numeric, "y_levels": y_levels, "person": person}
-        source = DaskSource(X, _required(response) if needs_y else None, **read_by)
+        declarations: dict[str, Any] = {"levels": levels, "numeric": numeric, "y_levels": y_levels, "person": person}
+        source = DaskSource(X, _required(response) if needs_y else None, **declarations)
         remember_columns(estimator, source)
     elif is_source(X):
         if y is not None:
-            raise ArgumentError("y", "must not be given beside a source: the response is the target of the source.")
+            raise ArgumentError("y", "must be None if X is an opened table: its response is its target.")
         source = X
         remember_columns(estimator, source)
     elif is_on_device(X):
@@ -125,23 +124,25 @@ def source_of(
     else:
         X, y = table_and_response(estimator, X, response, needs_y=needs_y, accept_sparse=accept_sparse)
         source = SparseSource(X, y) if sparse.issparse(X) else ArraySource(X, y, keep=True)
-    opened = getattr(source, "person_name", None)
-    if person is None and opened is not None:
-        raise ArgumentError("person", f"must be {opened!r}, as the table was opened with.")
+    opened_with = getattr(source, "person_name", None)
+    if person is None and opened_with is not None:
+        raise ArgumentError(
+            "person", f"must be {opened_with!r}, since the table was opened with person={opened_with!r}."
+        )
     if person is not None:
         source = limit_rows_per_person(source, person, rows_per_person)
         estimator.n_features_in_ = source.n_features
         if hasattr(estimator, "feature_names_in_"):
             remember_columns(estimator, source)
     if needs_y and not getattr(source, "has_response", True):
-        raise ArgumentError("target", "must be given where the table is opened: this model has a response.")
+        raise ArgumentError("target", "must be given when the table is opened: this model has a response.")
     if source.n_rows < 2:
         raise ArgumentError("X", f"must have at least 2 rows, got {source.n_rows}.")
     return source
 
 
 def frame_of(X: Any) -> Frame:
-    """A DataFrame of any library as named columns."""
+    """A DataFrame of any library as a :class:`~dpem.tables.frame.Frame`."""
     with needed_by("a DataFrame"):
         from dpem.tables.frame import Frame
     return X if isinstance(X, Frame) else Frame(X)
@@ -150,7 +151,7 @@ def frame_of(X: Any) -> Frame:
 def frame_source(
     frame: Frame, y: Any, levels: Mapping[str, Levels] | None, numeric: Collection[str] = (), person: str | None = None
 ) -> FrameSource:
-    """The rows of a DataFrame under what was declared of its columns, or a refusal by their types."""
+    """The source of a DataFrame's rows under the declarations of its columns, or an error about their types."""
     from dpem.tables.columns import select_declared
     from dpem.tables.frame import FrameSource
 
@@ -161,7 +162,7 @@ def frame_source(
 
 
 def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
-    """Responses, or the vector of that name, as float64, entry by entry; an array on a device or in Dask as it is."""
+    """The response (or the argument ``name``) as float64, entry by entry; unchanged if it is on a device or in Dask."""
     if is_on_device(y) or is_dask(y) or sparse.issparse(y):
         return y
     if is_frame(y):
@@ -185,7 +186,7 @@ def response_of(y: Any, levels: Levels | None = None, name: str = "y") -> Any:
 
 
 def response_name(X: object, y: object) -> str | None:
-    """The response's name: the target of a source, the name of a Series, or of the one column of a DataFrame."""
+    """The name of the response: the target of a source, or the name of a Series or of a DataFrame's one column."""
     if is_source(X):
         return getattr(X, "target_name", None)
     if is_frame(y):
@@ -229,7 +230,7 @@ def refuse_no_table(X: object) -> None:
 
 
 def remember_columns(estimator: BaseEstimator, source: Source, *, named: bool = True) -> None:
-    """scikit-learn's fitted facts about the columns."""
+    """Set scikit-learn's fitted attributes about columns."""
     estimator.n_features_in_ = source.n_features
     names = getattr(source, "feature_names", None) if named else None
     if names is not None:

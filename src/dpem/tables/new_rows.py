@@ -1,4 +1,4 @@
-"""Rows that a fitted estimator is applied to, in dense pieces or scaled, whatever holds them."""
+"""New rows for a fitted estimator, of any kind of table, in dense pieces or scaled."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ PIECE = 4096
 
 
 def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> Iterator[NDArray[np.floating]]:
-    """Dense pieces of the rows that a fitted estimator is applied to, in the numbers that the fit saw."""
+    """The rows in dense pieces, converted to numbers as in the fit."""
     refuse_no_table(X)
     if is_dask(X):
         raise ValueError(
-            "a Dask collection is applied block by block: use X.map_blocks(model.predict), or map_partitions."
+            "X must not be a Dask collection here: apply the model to each block with X.map_blocks(model.predict), or "
+            "map_partitions."
         )
     if is_frame(X):
         frame, unused = frame_of(X), (getattr(estimator, "person", None), getattr(estimator, "weights", None))
@@ -45,10 +46,12 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
         for chunk in frame_source(frame, None, levels, numeric=frame.names).chunks():
             yield chunk.X
     elif is_source(X):
-        read_as = checked_levels(getattr(X, "text_levels", None) or None)
-        texts = [name for name, own in levels.items() if own.texts and own != read_as.get(name)]
+        applied = checked_levels(getattr(X, "text_levels", None) or None)
+        texts = [name for name, own in levels.items() if own.texts and own != applied.get(name)]
         if texts:
-            raise ArgumentError("levels", f"of {list_columns(texts)} must be the fit's: use read_table(path, levels=).")
+            raise ArgumentError(
+                "levels", f"of {list_columns(texts)} must be those of the fit: use read_table(path, levels=)."
+            )
         _refuse_other_columns(estimator, X.n_features, getattr(X, "feature_names", None))
         for chunk in X.chunks():
             yield from dense_pieces(chunk.X, PIECE)
@@ -62,8 +65,8 @@ def pieces(estimator: BaseEstimator, X: Any, levels: Mapping[str, Levels]) -> It
 
 
 def pieces_of(estimator: BaseEstimator, X: Any, *, missing: bool) -> Iterator[NDArray[np.floating]]:
-    """The same for models without levels: all at once if the rows are a dense array. Entries that are not finite are
-    NaN where the model allows missing values (``missing``), else zero.
+    """The rows in dense pieces (one if they are a dense array), for models without levels. Entries that are not finite
+    become NaN if the model allows missing values (``missing``), else 0.
     """
     for rows in pieces(estimator, X, {}):
         finite = np.isfinite(rows)
@@ -80,7 +83,7 @@ def _refuse_other_columns(estimator: BaseEstimator, width: int, names: Sequence[
 
 @np.errstate(all="ignore")
 def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: FloatArray) -> Any:
-    """(X − mean) / scale in the kind that X has; what is out of core stays there."""
+    """(X − mean) / scale as the same kind of table; rows out of core stay there."""
     refuse_no_table(X)
     if is_source(X) or is_dask(X) or is_on_device(X):
         width = X.n_features if is_source(X) else X.shape[1]
@@ -91,7 +94,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
             return X.scaled(mean, scale)
         if not isinstance(X, ChunkedSource) or isinstance(X, SparseSource | DeviceSource):
             raise ValueError(
-                f"{type(X).__name__} cannot be scaled on the fly: scale its rows before the source is made."
+                f"X must not be a {type(X).__name__}, which cannot be scaled as it is read: scale its array instead."
             )
         return ScaledSource(X, mean, scale)
     if is_dask(X):
@@ -110,7 +113,7 @@ def scaled_rows(estimator: BaseEstimator, X: Any, mean: FloatArray, scale: Float
 
 
 def with_responses(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[tuple[NDArray[np.floating], FloatArray]]:
-    """Pieces of rows, each with its responses, for methods after fit."""
+    """Each piece of rows with its responses."""
     with hide_entries():
         y = np.asarray(check_array(numeric_array(y, "y"), ensure_2d=False, dtype=np.float64, ensure_all_finite=False))
     if not np.isfinite(y).all():
@@ -129,7 +132,7 @@ def with_responses(pieces: Iterable[NDArray[np.floating]], y: Any) -> Iterator[t
 
 
 def scaled(X: Any, d: int) -> NDArray[np.floating]:
-    """A table of d columns in a scaler's units, to be taken back; names of columns are not compared."""
+    """A scaled table of d columns as an array; the names of its columns are not compared with the fit's."""
     with hide_entries():
         X = check_array(numeric_array(X, "X"), dtype=[np.float64, np.float32], ensure_all_finite=False)
     if X.shape[1] != d:

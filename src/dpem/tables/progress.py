@@ -1,4 +1,4 @@
-"""A progress bar over rows read, for work that takes long. It shows how many rows were read, never what is in them."""
+"""A progress bar for long work, which shows the number of rows read, a public number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
     ...     pass
     """
     with needed_by("progress"):
-        from tqdm import tqdm  # here, so that what shows no bar does not load it
+        from tqdm import tqdm  # here, so that it is not loaded without a bar
 
     hidden = not sys.stderr.isatty() if disable is None else disable
     with tqdm(total=0, unit=" rows", unit_scale=True, delay=PATIENCE, disable=hidden, leave=False) as bar:
@@ -36,7 +36,7 @@ def progress(*, disable: bool | None = None) -> Iterator[None]:
 
 
 def expect(rows: int) -> None:
-    """Add to the rows that will be read: a public number, the length of the table times the number of passes."""
+    """Add to the number of rows that will be read, the length of the table times the number of passes."""
     bar = _bar.get()
     if bar is not None:
         bar.total += rows
@@ -44,7 +44,7 @@ def expect(rows: int) -> None:
 
 
 def advance(rows: int) -> None:
-    """Add to the rows that were read."""
+    """Add to the number of rows that were read."""
     bar = _bar.get()
     if bar is not None:
         bar.update(rows)

@@ -1,13 +1,13 @@
-"""What is publicly known of each column, and the unit coordinates that follow from it.
+"""The public description of columns, and the unit coordinates that it defines.
 
-A numeric column has bounds, a categorical one has levels. Either way it becomes one or more *coordinates* in [−1, 1]:
+A numeric column has bounds, a categorical one has levels. Each becomes one or more *coordinates* in [−1, 1]:
 
     numeric      u = clip((x − middle)/half, ±1)
-    categorical  u = +1 where x is the level, −1 where it is another declared level, one coordinate for each level
-                 (but the first, the baseline, unless all levels are wanted)
+    categorical  u = +1 if x is the level, −1 if it is another declared level; one coordinate for each level but the
+                 first, the baseline (or for each level, if all are wanted)
 
 An entry that is not finite, or not a declared level, is missing: NaN in every coordinate of its column. So every table
-of numbers has unit coordinates, and what is computed from them is bounded whatever the table holds.
+of numbers has unit coordinates, and whatever is computed from them is bounded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from dpem.tables.blocks import IntArray, indices, like
 
 @dataclass(frozen=True)
 class Schema:
-    """Coordinates made of the columns of a table, and the response's bounds.
+    """The coordinates of a table's columns, and the bounds of the response.
 
-    ``column`` says which column of the table a coordinate is made of, ``names`` what it is called; ``middle`` and
-    ``half`` turn a coordinate back into the table's units, x = middle + half·u. For a coordinate of a categorical
-    column ``level`` is the place of its level among ``levels[column]``; it is −1 for a numeric one. Levels are numbers:
-    texts are put as their places before rows come here. ``weight`` is the column of the rows' weights, −1 if they have
-    none, and ``max_weight`` their public bound.
+    For each coordinate, ``column`` is the index of its column, ``names`` its name, and ``middle`` and ``half`` convert
+    it back to the table's units, x = middle + half·u. ``level`` is the index of its level in ``levels[column]``, or −1
+    if the column is numeric. Levels are numbers (:class:`~dpem.tables.entries.Levels`). ``weight`` is the index of the
+    column of weights, −1 if there is none, and ``max_weight`` their public bound.
 
     >>> schema = Schema.of(["age", "region"], {"age": (0.0, 100.0)}, {"region": (0.0, 1.0, 2.0)})
     >>> schema.names
@@ -65,62 +64,57 @@ class Schema:
         weight: str | None = None,
         max_weight: float = 1.0,
     ) -> Schema:
-        """The schema of columns with bounds or levels, or the ``weight``; ``labels`` names levels."""
+        """The schema of columns that have bounds or levels, or are the ``weight``; ``labels`` are names of levels."""
         names: list[str] = []
-        parts: list[tuple[int, float, float, int]] = []
-        known: dict[int, tuple[float, ...]] = {}
+        coordinates: list[tuple[int, float, float, int]] = []
+        levels_of: dict[int, tuple[float, ...]] = {}
         for j, name in enumerate(columns):
             if name == weight:
                 continue
             if name not in levels:
                 low, high = bounds[name]
                 names.append(name)
-                parts.append((j, low / 2 + high / 2, high / 2 - low / 2, -1))
+                coordinates.append((j, low / 2 + high / 2, high / 2 - low / 2, -1))
                 continue
-            known[j] = tuple(float(value) for value in levels[name])
-            shown = (labels or {}).get(name) or [f"{value:g}" for value in known[j]]
-            for k in range(0 if every_level else 1, len(known[j])):
-                names.append(f"{name}={shown[k]}")
-                parts.append((j, 0.5, 0.5, k))
-        column, middle, half, level = (np.array(part) for part in zip(*parts, strict=True))
+            levels_of[j] = tuple(float(value) for value in levels[name])
+            level_names = (labels or {}).get(name) or [f"{value:g}" for value in levels_of[j]]
+            for k in range(0 if every_level else 1, len(levels_of[j])):
+                names.append(f"{name}={level_names[k]}")
+                coordinates.append((j, 0.5, 0.5, k))
+        column, middle, half, level = (np.array(part) for part in zip(*coordinates, strict=True))
         response = (0.0, 1.0) if y_bounds is None else (sum(y_bounds) / 2, (y_bounds[1] - y_bounds[0]) / 2)
         arrays = (column.astype(np.intp), middle.astype(float), half.astype(float), level.astype(np.intp))
-        place = -1 if weight is None else list(columns).index(weight)
-        return cls(tuple(names), *arrays, known, *response, place, max_weight)
+        weight_column = -1 if weight is None else list(columns).index(weight)
+        return cls(tuple(names), *arrays, levels_of, *response, weight_column, max_weight)
 
     @property
     def width(self) -> int:
-        """How many coordinates there are."""
+        """The number of coordinates."""
         return len(self.names)
 
     @cached_property
     def reads(self) -> IntArray:
-        """The columns of the table that the coordinates are made of, and that of the weights."""
+        """The indices of the columns that coordinates and weights are computed from, in order."""
         return np.unique(self.column if self.weight < 0 else np.append(self.column, self.weight))
 
     @cached_property
-    def _place(self) -> IntArray | None:
-        """The place of each coordinate's column among those that are read; None where they are the same, in order."""
-        place = np.searchsorted(self.reads, self.column)
-        return None if np.array_equal(place, np.arange(len(self.reads))) else place
+    def _read_index(self) -> IntArray | None:
+        """The index of each coordinate's column in :attr:`reads`; None if coordinates and columns read are the same."""
+        index = np.searchsorted(self.reads, self.column)
+        return None if np.array_equal(index, np.arange(len(self.reads))) else index
 
     @cached_property
     def key(self) -> tuple[Hashable, ...]:
-        """All that coordinates, responses and weights depend on, to be compared."""
+        """A key: schemas with the same key compute the same coordinates, responses and shares of weights."""
         arrays = (array.tobytes() for array in (self.column, self.middle, self.half, self.level))
         return (*arrays, *self.levels.items(), self.y_middle, self.y_half, self.weight, self.max_weight)
 
     def take(self, chosen: IntArray) -> Schema:
         """The schema of some of the coordinates."""
-        places = np.asarray(chosen, dtype=np.intp)
-        return replace(
-            self,
-            names=tuple(self.names[j] for j in places),
-            column=self.column[places],
-            middle=self.middle[places],
-            half=self.half[places],
-            level=self.level[places],
-        )
+        chosen = np.asarray(chosen, dtype=np.intp)
+        names = tuple(self.names[j] for j in chosen)
+        arrays = {name: getattr(self, name)[chosen] for name in ("column", "middle", "half", "level")}
+        return replace(self, names=names, **arrays)
 
     def unit(self) -> Schema:
         """The schema of a table that already holds unit coordinates and unit responses, such as a simulated one."""
@@ -129,42 +123,41 @@ class Schema:
         return Schema(self.names, column, zero, one, np.full(self.width, -1, dtype=np.intp), {})
 
     def coordinates(self, xp: Namespace, x: Array) -> Array:
-        """Unit coordinates of rows that hold the columns of :attr:`reads`, in that order."""
-        raw = x if self._place is None else xp.take(x, indices(xp, self._place, x), axis=1)
+        """Unit coordinates of rows whose entries are those of the columns :attr:`reads`, in that order."""
+        raw = x if self._read_index is None else xp.take(x, indices(xp, self._read_index, x), axis=1)
         u = _unit(xp, raw, like(xp, self.middle, x), like(xp, self.half, x))
         if not self.levels or not (self.level >= 0).any():
             return u
         return self._with_levels(xp, raw, u)
 
     def _with_levels(self, xp: Namespace, raw: Array, u: Array) -> Array:
-        """The same with the coordinates of categorical columns put in their places."""
-        parts = []
+        """The numeric coordinates u, with those of categorical columns computed from the raw entries."""
+        coordinates = []
         for j in range(self.width):
             if self.level[j] < 0:
-                parts.append(u[:, j])
+                coordinates.append(u[:, j])
                 continue
             levels, entry = self.levels[int(self.column[j])], raw[:, j]
             ones = xp.ones_like(entry)
-            fits = [entry == value for value in levels]
+            has_level = [entry == value for value in levels]
             if levels[-1] == np.inf:  # every other entry that is not missing
-                fits[-1] = ~(xp.isnan(entry) | reduce(or_, fits[:-1]))
-            declared = reduce(or_, fits)
-            sign = xp.where(fits[int(self.level[j])], ones, -ones)
-            parts.append(xp.where(declared, sign, xp.full_like(ones, xp.nan)))
-        return xp.stack(parts, axis=1)
+                has_level[-1] = ~(xp.isnan(entry) | reduce(or_, has_level[:-1]))
+            sign = xp.where(has_level[int(self.level[j])], ones, -ones)
+            coordinates.append(xp.where(reduce(or_, has_level), sign, xp.full_like(ones, xp.nan)))
+        return xp.stack(coordinates, axis=1)
 
     def shares(self, xp: Namespace, x: Array) -> Array:
-        """Weights of rows as parts of their bound, in [0, 1]; a weight that is not finite counts as 0."""
+        """Weights of rows divided by their bound, in [0, 1]; a weight that is not finite counts as 0."""
         raw = x[:, int(np.searchsorted(self.reads, self.weight))]
         return xp.clip(xp.where(xp.isfinite(raw), raw, xp.zeros_like(raw)) / self.max_weight, 0.0, 1.0)
 
     def response(self, xp: Namespace, y: Array) -> Array:
-        """Unit coordinates of responses; one that is not finite is missing."""
+        """Unit coordinates of responses, NaN where a response is not finite."""
         return _unit(xp, y, self.y_middle, self.y_half)
 
 
 def _unit(xp: Namespace, raw: Array, middle: Array, half: Array) -> Array:
-    """(raw − middle)/half in [−1, 1], NaN where not finite; by a compiled loop where columns are together."""
+    """(raw − middle)/half in [−1, 1], NaN where not finite; by a compiled loop if columns are contiguous."""
     if isinstance(raw, np.ndarray) and raw.ndim == 2 and raw.dtype == np.float64:
         from dpem.tables.dense_rows import unit_coordinates
 

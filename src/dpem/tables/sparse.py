@@ -1,4 +1,4 @@
-"""Rows held in memory as a SciPy CSR matrix: text, counts, one-hot tables, with up to millions of columns."""
+"""Rows in a SciPy CSR matrix in memory: word counts, one-hot tables, with up to millions of columns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dpem._validation import ArgumentError
 from dpem.query import BLOCK, Chunk, Query
 from dpem.tables.base import CHUNK_ROWS, REGROUPED, StridedSource, slack
 
-#: Rows per chunk of a query about all columns: longer, since each chunk costs a few vectors of length d.
+#: Rows per chunk of a query about all columns; chunks are long, since each costs a few vectors of length d.
 LONG_CHUNK_ROWS = 4 * CHUNK_ROWS
 
 
 class SparseSource(StridedSource):
     """A CSR matrix of float32 or float64, and a response. An entry that is not stored is 0.
 
-    The matrix is never densified, and copied only where a row stores its columns out of order or twice: such entries
-    are put in order, and added as SciPy adds them.
+    The matrix is never densified. It is copied only if a row stores columns out of order or twice: entries are then
+    sorted, and those of the same column added, as SciPy does.
 
     >>> X = sparse.csr_array(np.array([[0.0, 2.0], [0.0, 0.0], [1.0, 0.0]]))
     >>> source = SparseSource(X)
@@ -55,22 +55,22 @@ class SparseSource(StridedSource):
             yield Chunk(rows, None if self._y is None else self._y[first:last:step])
 
     def slack(self, query: Query) -> float:
-        """As :func:`~dpem.tables.base.slack`, for sums that are in float64 whatever the rows are.
+        """As :func:`~dpem.tables.base.slack`, for sums that are in float64 whatever the dtype of the rows.
 
         *Lemma.* In units of a contribution's size, 3·2((m + 3 + m/128)·w·m + 3·w·n) with chunks of m rows and w the
         unit roundoff of float64. *Proof.* A coordinate of a chunk's sum adds at most m terms, in tasks whose number
-        is at most m/BLOCK + 1 and may depend on the rows: the error of *any* order is bounded, so neighbours may be
-        cut differently. A screening query adds a constant of size 1 for each row and corrections of size at
-        most 2 at stored entries, together 3 where a contribution is 1; elsewhere 3 is generous. ∎ What rows of a chunk
-        that are grouped anew can change is added as there.
+        is at most m/BLOCK + 1 and may depend on the rows: the error is bounded for *any* order, so neighbours may be
+        divided into different tasks. A screening query adds a constant of size 1 for each row and corrections of size
+        at most 2 at stored entries, together at most 3 times the size 1 of a contribution; for other queries the
+        factor is 1. ∎ The effect of regrouped rows is added as there.
         """
         n = self.n_rows
         if math.isinf(slack(query, n, np.dtype(float))):  # a sum that could overflow is unbounded here too
             return math.inf
         w = float(np.finfo(np.float64).eps) / 2
         m = min(n, _chunk_rows(query))
-        again = 0.0 if query.blocked else 2 * REGROUPED * w * m
-        return 3 * 2 * ((m + 3 + 2 * (m / BLOCK + 1)) * w * m + 3 * w * n) + again
+        regrouped = 0.0 if query.blocked else 2 * REGROUPED * w * m
+        return 3 * 2 * ((m + 3 + 2 * (m / BLOCK + 1)) * w * m + 3 * w * n) + regrouped
 
 
 def _chunk_rows(query: Query) -> int:
@@ -78,7 +78,7 @@ def _chunk_rows(query: Query) -> int:
 
 
 def _consecutive(X: Any, first: int, last: int) -> Any:
-    """Rows first to last as a matrix that shares the entries (a slice would copy them)."""
+    """Rows first … last − 1 as a matrix that shares the entries (a slice would copy them)."""
     pointers = X.indptr[first : last + 1]
     entries = slice(pointers[0], pointers[-1])
     rows = sparse.csr_array((last - first, X.shape[1]), dtype=X.dtype)
@@ -87,11 +87,11 @@ def _consecutive(X: Any, first: int, last: int) -> Any:
 
 
 def _canonical(X: Any) -> Any:
-    """X if each row names its columns in order and once, else a copy that does.
+    """X if each row stores its columns once and in order, else a copy that does.
 
-    *Lemma.* After this, no entry of the table is stored twice, so a clipped contribution counts an entry once. *Proof.*
-    Looked at here, in a new matrix, not taken from the flag of X, which anyone can set. ∎ (An engine looks again as it
-    sums.)
+    *Lemma.* In the result no entry is stored twice, so a clipped contribution counts an entry once. *Proof.* The
+    indices are checked here, in a new matrix; the flag of X, which anyone can set, is not relied on. ∎ (Each sum checks
+    again.)
     """
     if not sparse.issparse(X) or X.format != "csr":
         what = f"{X.format} format" if sparse.issparse(X) else type(X).__name__

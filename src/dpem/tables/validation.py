@@ -1,4 +1,4 @@
-"""Validation of arrays by scikit-learn. No message quotes an entry, and none depends on one."""
+"""Validation of arrays by scikit-learn, with messages that neither quote an entry nor depend on one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table_and_response(
     reset: bool = True,
     accept_sparse: str | bool = "csr",
 ) -> tuple[NDArray[np.floating], FloatArray | None]:
-    """X and y through scikit-learn's public validation, but for its look at what is finite."""
+    """X and y, validated by scikit-learn's public functions, but without its check that entries are finite."""
     options: dict[str, Any] = {
         "accept_sparse": accept_sparse,
         "dtype": [np.float64, np.float32],
@@ -40,7 +40,7 @@ def table_and_response(
         if not needs_y:
             return validate_data(estimator, X, **options), None
         if y is None:
-            validate_data(estimator, X, y, **options)  # refuses, in the words that scikit-learn's users know
+            validate_data(estimator, X, y, **options)  # raises scikit-learn's own error
         X = validate_data(estimator, X, **options)
         y = column_or_1d(check_array(y, ensure_2d=False, dtype=np.float64, ensure_all_finite=False), warn=True)
         check_consistent_length(X, y)
@@ -48,7 +48,8 @@ def table_and_response(
 
 
 def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
-    """A list, or an array of Python objects or texts, as numbers, entry by entry; anything else as it is.
+    """A list, or an array of Python objects or texts, as numbers, entry by entry; anything else unchanged.
+
     A masked entry is missing.
 
     >>> numeric_array([[1, "2"], [3.5, [4.0]]], "X").tolist()
@@ -59,8 +60,8 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
     is_array = sparse.issparse(values) or hasattr(values, "__array__")
     array = values if sparse.issparse(values) else np.asarray(values) if is_array else _object_array(values, name)
     kind = array.dtype.kind
-    if kind in _KINDS or (kind in "OUT" and sparse.issparse(array)):
-        raise ArgumentError(name, f"must hold numbers, got {_KINDS.get(kind, 'objects')}.")
+    if kind in _REFUSED or (kind in "OUT" and sparse.issparse(array)):
+        raise ArgumentError(name, f"must hold numbers, got {_REFUSED.get(kind, 'objects')}.")
     texts = levels is not None and levels.texts
     if kind in "OUT" or (texts and kind in "biuf"):
         entries = array.ravel().astype(object)
@@ -71,11 +72,12 @@ def numeric_array(values: Any, name: str, levels: Levels | None = None) -> Any:
     return array
 
 
-_KINDS = {"S": "bytes", "m": "durations", "M": "dates", "V": "records"}
+#: Kinds of NumPy's dtypes that hold no numbers.
+_REFUSED = {"S": "bytes", "m": "durations", "M": "dates", "V": "records"}
 
 
 def _object_array(values: Any, name: str) -> NDArray[Any]:
-    """A list, or a list of rows, as an array of Python objects. NumPy is not asked to: it would look into entries."""
+    """A list, or a list of rows, as an array of Python objects. NumPy's own conversion would look into entries."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         return np.asarray(values, dtype=object)
     if not len(values) or not all(map(_is_row, values)):
@@ -92,13 +94,13 @@ def _is_row(row: object) -> bool:
 def _row(row: Any) -> NDArray[Any]:
     if isinstance(row, np.ma.MaskedArray):
         return np.asarray(np.ma.filled(row.astype(object), None))
-    if isinstance(row, np.ndarray) and row.dtype.kind in "mM":  # as objects they could be whole numbers
+    if isinstance(row, np.ndarray) and row.dtype.kind in "mM":  # NumPy converts some to whole numbers
         return np.full(row.shape, None, dtype=object)
     return row.astype(object) if hasattr(row, "astype") else np.fromiter(row, dtype=object, count=len(row))
 
 
-#: Parts of messages of numpy and scikit-learn that quote entries, and the messages in their place.
-_QUOTING = {
+#: Parts of messages of NumPy and scikit-learn that quote entries, and the messages that replace them.
+_REPLACEMENTS = {
     "Complex data not supported": "Complex data not supported: X and y must be real.",
     "Expected 2D array": "X must be a table of rows and columns: Reshape your data with reshape(-1, 1) if it is one "
     "column, with reshape(1, -1) if it is one row.",
@@ -108,11 +110,11 @@ _QUOTING = {
 
 @contextmanager
 def hide_entries() -> Iterator[None]:
-    """Replace messages that would quote an entry of the data."""
+    """Replace messages of other libraries that would quote an entry."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        message = next((replacement for original, replacement in _QUOTING.items() if original in str(error)), None)
+        message = next((replacement for original, replacement in _REPLACEMENTS.items() if original in str(error)), None)
         if message is None:
             raise
         raise_alone(ValueError(message))

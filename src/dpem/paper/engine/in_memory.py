@@ -11,7 +11,7 @@ from dpem._threads import run_in_parallel
 from dpem._validation import ArgumentError
 from dpem.paper.engine import Levels, checked_beta, clipped_sums, projections
 from dpem.query import Array, Chunk, FloatArray
-from dpem.tables.blocks import response, sound_rows
+from dpem.tables.blocks import response, valid_rows
 from dpem.tables.dense_rows import TASK, Rows, by_tasks, sum_rows
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
         end = min(n, (task + 1) * length)
         for first in range(task * length, end, TASK):
             rows = slice(first, min(end, first + TASK))
-            stored, sound = sound_rows(X, rows.start, rows.stop)
+            stored, sound = valid_rows(X, rows.start, rows.stop)
             fitted, hidden = np.zeros(len(sound)), np.zeros(len(sound))
             if beta.any():
                 projections.project_sparse(*stored, first, sound, beta, has_missing, fitted, hidden)
