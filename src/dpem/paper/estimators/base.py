@@ -142,10 +142,10 @@ class PrivateEM(PlannedEM, FittedModel):
     def _model(self, sigma: float | None = None) -> Any:  # each estimator knows which model it has
         return MODELS[self._name()](self.sigma_ if sigma is None else sigma)
 
-    def _sample_responses(self, X: object, random_state: int | None) -> Any:
+    def _sample_responses(self, X: object, rng: np.random.Generator) -> Any:
         """New responses for the rows of X, as the model's ``sample`` returns them."""
         rows = np.concatenate(list(pieces_of(self, X, missing=self._missing)))
-        return self._model().sample(self.coef_, rows, np.random.default_rng(random_state))
+        return self._model().sample(self.coef_, rows, rng)
 
     def _by_pieces(self, function: Callable[..., FloatArray], X: object, y: object = None) -> FloatArray:
         """The values of a function of rows (and responses), computed piece by piece."""

@@ -53,7 +53,7 @@ class DPMissingRegression(Regressor, PrivateEM):
 
     def sample(self, X: object, random_state: int | None = None) -> FloatArray:
         """New responses for the rows of X from the fitted model."""
-        return np.asarray(self._sample_responses(X, random_state))
+        return np.asarray(self._sample_responses(X, np.random.default_rng(random_state)))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

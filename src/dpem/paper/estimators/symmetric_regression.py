@@ -42,5 +42,5 @@ class DPSymmetricRegression(TwoComponents):
 
     def sample(self, X: object, random_state: int | None = None) -> tuple[FloatArray, IntArray]:
         """New responses for the rows of X from the fitted mixture, and their components."""
-        responses, components = self._sample_responses(X, random_state)
+        responses, components = self._sample_responses(X, np.random.default_rng(random_state))
         return responses, components
