@@ -1,4 +1,4 @@
-"""Less arithmetic for tests that do not depend on its result."""
+"""Smaller planning and fitting problems, for tests that do not depend on their result."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,12 +12,12 @@ from dpem.models.mixture_regression import steps as mixture_regression
 
 
 def small_designs(patch: Any) -> None:
-    """Scores of logistic and Poisson regressions are expected over few rows; counts have a Poisson law whatever their
+    """Scores of logistic and Poisson regressions are expected over few rows; counts have a Poisson distribution at any
     dispersion.
     """
     patch.setattr(surrogate, "LEAST_ROWS", 256)
-    law = families.distribution
-    patch.setattr(families, "distribution", lambda k, mu, dispersion, more=0.0: law(k, mu, 1.0))
+    distribution = families.distribution
+    patch.setattr(families, "distribution", lambda k, mu, dispersion, more=0.0: distribution(k, mu, 1.0))
 
 
 def small_surrogate(patch: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who may draw random numbers and what may be imported, read off the source text.
+"""Which modules draw random numbers, and what they import and compare, as their source text shows.
 
 import-linter checks the imports between packages (`make test` runs it). This file checks what it cannot see: calls.
 """
@@ -37,7 +37,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def samples(tree: ast.AST) -> list[tuple[int, str, str]]:
-    """Every place that draws or imports a sampler: line, innermost function, what."""
+    """Every place that draws or imports a sampler: line, innermost function, call or import."""
     found: list[tuple[int, str, str]] = []
 
     def visit(node: ast.AST, function: str) -> None:
@@ -57,9 +57,9 @@ def samples(tree: ast.AST) -> list[tuple[int, str, str]]:
         if isinstance(node, ast.Call):
             name = dotted(node.func)
             *receiver, method = name.split(".")
-            # a mechanism asks its Noise object, which is the sampler under test
-            asks_noise = bool(receiver) and receiver[-1] in ("noise", "_noise")
-            draws = method in SAMPLERS and bool(receiver) and not asks_noise
+            # a mechanism draws from its Noise object, which is the sampler under test
+            is_noise = bool(receiver) and receiver[-1] in ("noise", "_noise")
+            draws = method in SAMPLERS and bool(receiver) and not is_noise
             if draws or "random" in receiver or method in ("default_rng", "check_random_state"):
                 found.append((node.lineno, function, name))
         for child in ast.iter_child_nodes(node):
@@ -70,7 +70,7 @@ def samples(tree: ast.AST) -> list[tuple[int, str, str]]:
 
 
 def offences(path: str, tree: ast.AST) -> list[str]:
-    """What of :func:`samples` this file may not do."""
+    """The draws and imports of :func:`samples` that this file may not make."""
 
     def allowed(function: str, what: str) -> bool:
         if path in NOISE:
@@ -155,7 +155,7 @@ def test_planted_draws_are_found(path, text):
         ("privacy/curator.py", "def f(self, v):\n    return isinstance(v, np.random.Generator)"),
     ],
 )
-def test_honest_text_passes(path, text):
+def test_permitted_draws_pass(path, text):
     assert offences(path, ast.parse(text)) == []
 
 
@@ -181,21 +181,21 @@ def test_the_public_part_of_scikit_learn_passes():
     assert private_sklearn(ast.parse(text)) == []
 
 
-#: What asks which model or step this is; only the packages that hold them may.
-ASKS = re.compile(
+#: A comparison of the class or name of a model or step; only the packages that contain them may make one.
+COMPARISONS = re.compile(
     r"isinstance\((?:step|model|estimator|[a-z_.]+\.model)\b, |type\((?:step|model|estimator)\) (?:is|==|in)\b"
     r'|\b(?:model|name|kind)\w*\)? *(?:==|!=) *"[a-z]+-(?:mixture|regression|class)'
 )
 
 
-def asking(text: str) -> list[str]:
+def comparisons(text: str) -> list[str]:
     """Lines that compare a model's name or class, or a step's class."""
-    return [line.strip() for line in text.splitlines() if ASKS.search(line)]
+    return [line.strip() for line in text.splitlines() if COMPARISONS.search(line)]
 
 
-def test_no_other_package_asks_which_model_or_step_this_is():
+def test_no_other_package_compares_models_or_steps():
     others = {path for path in TREES if not path.startswith(("models/", "paper/"))}
-    assert {path: found for path in sorted(others) if (found := asking((PACKAGE / path).read_text("utf-8")))} == {}
+    assert {path: found for path in sorted(others) if (found := comparisons((PACKAGE / path).read_text("utf-8")))} == {}
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_no_other_package_asks_which_model_or_step_this_is():
     ],
 )
 def test_planted_comparisons_are_found(text):
-    assert asking(text)
+    assert comparisons(text)

@@ -1,4 +1,4 @@
-"""The core alone: estimators fit, plan and are kept without what the command, files, ledgers and Dask need."""
+"""Estimators fit, plan, save and report without the packages that the command, files, ledgers and Dask need."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ from dpem._extras import EXTRAS, needed_by
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
-#: Refuses to import what the core does not require.
+#: A program that makes the import of optional packages fail.
 BLOCKED = """
 import sys
 class Blocker:
@@ -26,7 +26,7 @@ OPTIONAL = {*EXTRAS, "matplotlib", "pandas", "polars", "psycopg", "statsmodels"}
 
 
 def core(program, *, check=True):
-    """A program's output in a process that has the core's requirements only."""
+    """The result of a program in a process that can import the core's requirements only."""
     blocked = BLOCKED.format(blocked=OPTIONAL)
     done = subprocess.run([sys.executable, "-c", blocked + program], capture_output=True, text=True)
     assert not check or done.returncode == 0, done.stderr
@@ -37,7 +37,7 @@ def packages(requirements):
     return {re.match(r"[\w-]+", requirement)[0].lower() for requirement in requirements}
 
 
-def test_what_is_blocked_is_not_required():
+def test_the_core_requires_no_optional_package():
     assert not packages(PROJECT["dependencies"]) & OPTIONAL
 
 
@@ -87,11 +87,11 @@ def test_one_sentence_names_the_extra_of_a_missing_package(statement, sentence):
     assert failed.stderr.strip().splitlines()[-1] == f"ModuleNotFoundError: {sentence}"
 
 
-def test_so_does_the_command():
+def test_the_command_names_its_extra():
     failed = core("import runpy; runpy.run_module('dpem', run_name='__main__')", check=False)
     assert (failed.returncode, failed.stderr) == (1, "dpem: the command needs click: pip install 'dpem[cli]'.\n")
 
 
-def test_other_failures_stay_what_they_are():
+def test_other_import_errors_are_unchanged():
     with pytest.raises(ModuleNotFoundError, match="No module named 'numpy_2'"), needed_by("the command"):
         raise ModuleNotFoundError("No module named 'numpy_2'", name="numpy_2")

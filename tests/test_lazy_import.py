@@ -1,4 +1,4 @@
-"""Modules that wait: the same object before and after, loaded by the first look, whole or not at all."""
+"""Lazy modules: the same object before and after loading, loaded completely by the first access to an attribute."""
 
 import importlib
 import subprocess
@@ -30,7 +30,7 @@ def modules(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_waits_for_the_first_look_and_stays_the_same_object(modules):
+def test_the_first_access_loads_the_same_object(modules):
     import slow
 
     assert type(slow) is LazyModule
@@ -43,24 +43,24 @@ def test_waits_for_the_first_look_and_stays_the_same_object(modules):
         slow.nothing  # noqa: B018
 
 
-def test_what_is_below_it_loads_it_first(modules):
+def test_a_submodule_loads_its_package_first(modules):
     assert importlib.import_module("slow.inner").answer == 42
     assert sys.modules["slow"].last == 1
 
 
-def test_other_threads_see_all_of_it(modules):
+def test_other_threads_see_a_complete_module(modules):
     import slow
 
-    seen = []
-    threads = [threading.Thread(target=lambda: seen.append(slow.last)) for _ in range(4)]
+    values = []
+    threads = [threading.Thread(target=lambda: values.append(slow.last)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == [1] * 4
+    assert values == [1] * 4
 
 
-def test_a_module_that_fails_fails_every_time(modules):
+def test_a_module_that_cannot_be_imported_fails_each_time(modules):
     for _ in range(2):
         import broken
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-#: How often a process asks the system for pages for twenty temporary arrays of one MiB each.
+#: Prints the number of page faults while a process makes twenty temporary arrays of one MiB each.
 PROGRAM = """
 import resource, sys
 import numpy as np
@@ -28,8 +28,8 @@ def test_temporary_arrays_of_a_dask_worker_reuse_their_memory():
     """Dask's nannies set MALLOC_TRIM_THRESHOLD_: every temporary array is then new pages, unless dpem asks for less."""
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
 
-    def pages(how: str) -> int:
-        command = [sys.executable, "-c", PROGRAM, how]
+    def page_faults(mode: str) -> int:
+        command = [sys.executable, "-c", PROGRAM, mode]
         return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
 
-    assert pages("keep") < 20 <= pages("leave")
+    assert page_faults("keep") < 20 <= page_faults("leave")

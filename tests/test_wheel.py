@@ -35,8 +35,8 @@ def test_the_wheel_holds_every_file_and_works_in_a_clean_environment(tmp_path):
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    ours = [p for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    assert {f"dpem/{p.relative_to(PACKAGE).as_posix()}" for p in ours} <= names
+    modules = [p for p in PACKAGE.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    assert {f"dpem/{p.relative_to(PACKAGE).as_posix()}" for p in modules} <= names
 
     venv.create(tmp_path / "env", with_pip=False, system_site_packages=False)
     (site,) = (tmp_path / "env").glob("lib/python*/site-packages")

@@ -1,4 +1,4 @@
-"""Values of a parameter that are tried in one test case."""
+"""Several values of a parameter in one test case."""
 
 import functools
 import inspect
@@ -19,21 +19,21 @@ def together(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[T
     3 4
     """
     keys = (names,) if isinstance(names, str) else names
-    tried = [dict(zip(keys, value if len(keys) > 1 else (value,), strict=True)) for value in values]
+    cases = [dict(zip(keys, value if len(keys) > 1 else (value,), strict=True)) for value in values]
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def every(*fixtures: Any, **more: Any) -> None:
-            for given in tried:
+            for arguments in cases:
                 try:
-                    test(*fixtures, **more, **given)
+                    test(*fixtures, **more, **arguments)
                 except BaseException as error:
-                    error.add_note(f"with {given}")
+                    error.add_note(f"with {arguments}")
                     raise
 
-        own = inspect.signature(test)
-        left = [parameter for name, parameter in own.parameters.items() if name not in keys]
-        every.__signature__ = own.replace(parameters=left)  # type: ignore[attr-defined]
+        signature = inspect.signature(test)
+        fixtures = [parameter for name, parameter in signature.parameters.items() if name not in keys]
+        every.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
         return every
 
     return decorate

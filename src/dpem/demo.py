@@ -63,7 +63,7 @@ LEVELS = {
 
 
 def table() -> tuple[DataFrame, Series, DataFrame]:
-    """Columns, response and items, recoded by rules that do not depend on the rows."""
+    """The columns and the response of the regression, and the items of the classes. The recoding depends on no row."""
     try:
         import pandas
         from statsmodels.datasets import randhie
@@ -71,8 +71,8 @@ def table() -> tuple[DataFrame, Series, DataFrame]:
         raise RuntimeError("the demo needs statsmodels and pandas: pip install 'dpem[demo]'.") from None
     raw = randhie.load_pandas().data
     poor = raw.hlthf + raw.hlthp
-    parts = (raw.lncoins, raw.idp, raw.physlm, raw.disea, raw.hlthg, poor)
-    X = pandas.DataFrame({column.name: part for column, part in zip(COLUMNS, parts, strict=True)})
+    values = (raw.lncoins, raw.idp, raw.physlm, raw.disea, raw.hlthg, poor)
+    X = pandas.DataFrame({column.name: series for column, series in zip(COLUMNS, values, strict=True)})
     health = np.select([raw.hlthg == 1, raw.hlthf == 1, raw.hlthp == 1], ["good", "fair", "poor"], "excellent")
     items = pandas.DataFrame(
         {
@@ -86,7 +86,7 @@ def table() -> tuple[DataFrame, Series, DataFrame]:
 
 
 def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> dict[str, object]:
-    """Plan, fit and report; the results are also returned as plain data.
+    """Plan, fit and report; return the results as plain data.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def main(out: str | Path | None = None, say: Callable[[str], None] = print) -> d
 
 
 def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, object]:
-    begun = time.monotonic()
+    start = time.monotonic()
     X, y, items = table()
     folder = Path(tempfile.mkdtemp(prefix="dpem-demo-") if out is None else out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,27 +119,27 @@ def _run(out: str | Path | None, say: Callable[[str], None]) -> dict[str, object
         "regression": _regression(X, y, budget, folder, say),
         "classes": _classes(items, budget, folder, say),
     }
-    reports, seconds = [str(folder / name) for name in ("regression.html", "classes.html")], time.monotonic() - begun
+    reports, seconds = [str(folder / name) for name in ("regression.html", "classes.html")], time.monotonic() - start
     say(
-        f"\n5. What was paid\n   Two fits at epsilon = {EPSILON:g} cost epsilon = {budget.spent_epsilon:.2f} together, "
-        f"of {TOTAL_EPSILON:g}.\n"
-        "   The columns without privacy are here to compare; they are not private.\n"
-        f"\n6. Reports to hand over, written in {seconds:.0f} seconds\n   {reports[0]}\n   {reports[1]}"
+        f"\n5. What was spent\n   Two fits at epsilon = {EPSILON:g} cost epsilon = {budget.spent_epsilon:.2f} of "
+        f"{TOTAL_EPSILON:g} together.\n"
+        "   The fits without privacy are for comparison only: they must not be published.\n"
+        f"\n6. The reports, after {seconds:.0f} seconds\n   {reports[0]}\n   {reports[1]}"
     )
     return {**results, "spent": budget.spent_epsilon, "reports": reports, "seconds": seconds}
 
 
 def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
-    kind = estimator("linear-regression")
+    model_class = estimator("linear-regression")
     bounds = {column.name: (column.low, column.high) for column in COLUMNS}
     settings = {"bounds": bounds, "y_bounds": (RESPONSE.low, RESPONSE.high), "delta": DELTA}
-    model = kind(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings)
+    model = model_class(epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings)
     plan = model.plan(len(X), columns=list(X.columns))
     say("\n2. The plan of a regression, before it is paid for\n" + textwrap.indent(wrap(plan), "   "))
     model.fit(X, y)
-    reference = kind(epsilon=math.inf, **settings).fit(X, y)
+    reference = model_class(epsilon=math.inf, **settings).fit(X, y)
     private, exact = model.summary(), reference.summary()
-    say("\n3. What goes with visits to a doctor")
+    say("\n3. Coefficients: what goes with visits to a doctor")
     say(f"   {'':<13} {'private, with its 95 % interval':>34}   without privacy")
     for name in private.index:
         row = private.loc[name]
@@ -153,10 +153,10 @@ def _regression(X: DataFrame, y: Series, budget: Budget, folder: Path, say: Call
 
 
 def _classes(items: DataFrame, budget: Budget, folder: Path, say: Callable[[str], None]) -> dict[str, object]:
-    kind = estimator("latent-class")
+    model_class = estimator("latent-class")
     settings = {"levels": LEVELS, "delta": DELTA}
-    model = kind(2, epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
-    reference = kind(2, epsilon=math.inf, **settings).fit(items)
+    model = model_class(2, epsilon=EPSILON, rows_per_person=ROWS_PER_PERSON, budget=budget, **settings).fit(items)
+    reference = model_class(2, epsilon=math.inf, **settings).fit(items)
     order = _matching_order(model, reference)
     exact = {item: values[order] for item, values in reference.probabilities_.items()}
     rows = [("share of the rows", model.weights_, reference.weights_[order])]
@@ -165,8 +165,8 @@ def _classes(items: DataFrame, budget: Budget, folder: Path, say: Callable[[str]
         rows += [(f"{item}: {level}", *shares) for level, *shares in columns]
     say(f"\n4. Classes of people who answer alike\n   {'':<24}{'private':>20}   {'without privacy':>20}")
     for label, *shares in rows:
-        left, right = ("  ".join(f"{100 * share:5.1f} %" for share in part) for part in shares)
-        say(f"   {label:<24}{left:>20}   {right:>20}")
+        cells = ("  ".join(f"{100 * share:5.1f} %" for share in of_one_fit) for of_one_fit in shares)
+        say("   {:<24}{:>20}   {:>20}".format(label, *cells))
     return {
         "private": plain({"shares": model.weights_, **model.probabilities_}),
         "without_privacy": plain({"shares": reference.weights_[order], **exact}),
@@ -182,7 +182,7 @@ def _matching_order(model: PrivateFit, reference: PrivateFit) -> list[int]:
 
 
 def _finish(model: PrivateFit, purpose: str, report: Path, say: Callable[[str], None]) -> dict[str, object]:
-    """Print the diagnostics and write the report; the fit check and the guarantee as plain data."""
+    """Print the diagnostics and write the report; return the fit check and the guarantee as texts."""
     say(textwrap.indent(wrap(f"Fit check: {model.fit_check_}"), "   "))
     for diagnostic in model._diagnostics():
         say(textwrap.indent(wrap(diagnostic), "   "))

@@ -47,6 +47,8 @@ def test_the_page_has_the_codes_of_the_source():
 @pytest.mark.parametrize("code", sorted(ISSUED))
 def test_the_page_has_the_severities_and_models(code):
     severities, models = ROWS[code]
-    assert set().union(*(each for each, _ in ISSUED[code])) <= severities <= {"warning", "note"}
+    assert (
+        set().union(*(issued_severities for issued_severities, _ in ISSUED[code])) <= severities <= {"warning", "note"}
+    )
     for _, pages in ISSUED[code]:
         assert models & pages or not pages

@@ -1,4 +1,4 @@
-"""Every public name is described and shown at work."""
+"""Every public name is documented, with an example."""
 
 import inspect
 import re
@@ -33,8 +33,8 @@ def test_there_are_attributes_and_an_example(kind):
 
 @every_estimator
 def test_each_method_is_described(kind):
-    own = inspect.getmembers(kind, inspect.isfunction)
-    assert [name for name, f in own if not name.startswith("_") and "dpem" in f.__module__ and not f.__doc__] == []
+    methods = inspect.getmembers(kind, inspect.isfunction)
+    assert [name for name, f in methods if not name.startswith("_") and "dpem" in f.__module__ and not f.__doc__] == []
 
 
 API = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The examples run as a newcomer runs them, print what their page shows, and are worth reading.
+"""The scripts of examples/ and the shell blocks of the pages run; tables of pages agree with the results.
 
 Noise is injected into the processes too, so figures are the same in every run; the limits leave room for another seed.
 """
@@ -111,7 +111,7 @@ def test_shell_blocks_run(tmp_path, monkeypatch):
 
 
 def test_the_commands_of_the_first_steps_run(tmp_path, monkeypatch):
-    """Each in this process, what stands between them in a shell."""
+    """Each command runs in this process, the lines between them in a shell."""
     monkeypatch.chdir(tmp_path)
     for block in shell_blocks("docs/start.md"):
         between = ""
@@ -141,7 +141,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_peers_page_is_what_was_measured():
+def test_the_peers_page_shows_the_measured_errors():
     measured = [float(row["error"]) for row in rows_of("peers.csv")]
     for row in numbers_of("docs/peers.md", "## The paper's models"):
         for cell in filter(lambda cell: cell[:1].isdigit(), row[1:]):
@@ -150,7 +150,7 @@ def test_the_peers_page_is_what_was_measured():
             assert any(f"{error:.{decimals}f}" == shown for error in measured), (row, shown)
 
 
-def test_the_table_for_choosing_epsilon_is_what_was_planned():
+def test_the_table_for_choosing_epsilon_shows_the_plans():
     planned: dict[str, list[str]] = {}
     for row in rows_of("choosing_epsilon.csv"):
         lost = float(row["lost"])

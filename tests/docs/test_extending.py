@@ -21,26 +21,27 @@ FILE = re.compile(r"^```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)^```$", re.M
 
 
 def install(folder: Path) -> None:
-    """What pip writes for a package that is installed in place: its metadata, beside its source."""
-    known = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    notes = folder / "src" / f"{known['name'].replace('-', '_')}-{known['version']}.dist-info"
-    notes.mkdir()
-    (notes / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {known['name']}\nVersion: {known['version']}\n")
-    points = known["entry-points"].items()
-    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in own.items()) for group, own in points]
-    (notes / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    """Write the metadata that pip writes for a package that is installed in place, beside its source."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    name, version = project["name"], project["version"]
+    metadata = folder / "src" / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = project["entry-points"].items()
+    lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in points.items()) for group, points in groups]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("ridge")
+    root = tmp_path_factory.mktemp("ridge")
     files = dict(FILE.findall(PAGE))
     assert set(files) == {"pyproject.toml", "src/dpem_ridge/__init__.py"}
     for name, text in files.items():
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).write_text(text)
-    install(made)
-    return made
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    install(root)
+    return root
 
 
 #: Runs Python programs and commands of dpem, one after the other, in one process that can import the package.
@@ -89,12 +90,12 @@ FEW = "ridge-regression few.csv --target score --bounds 0,100 --epsilon 1 --delt
 
 
 def blocks(language: str) -> list[str]:
-    return [body for each, body in FENCE.findall(PAGE) if each == language]
+    return [body for block_language, body in FENCE.findall(PAGE) if block_language == language]
 
 
 @pytest.fixture(scope="module")
 def results(folder):
-    """The exit code and output of the page's Python, of each command of its shell block, and of what tests add."""
+    """The exit code and output of the page's Python, of each command of its shell block, and of two further steps."""
     (folder / "few.csv").write_text("age,score\n" + "".join(f"{20 + i % 50},0.5\n" for i in range(3000)))
     [shell] = blocks("sh")
     lines = shell.strip().splitlines()
@@ -125,7 +126,7 @@ def test_the_page_works_as_it_is_written(folder, results):
     assert np.corrcoef(predicted, np.loadtxt(folder / "people.csv", delimiter=",", skiprows=1)[:, 2])[0, 1] > 0.85
 
 
-def test_parameters_that_no_file_gives_back_are_refused_before_the_charge(results):
+def test_parameters_that_cannot_be_saved_are_refused_before_the_charge(results):
     _, printed = results[-2]
     assert printed.startswith("DPOther cannot be saved: Parameters.moments must be declared as float, int, str, bool")
     assert printed.endswith("it is object. 0\n")

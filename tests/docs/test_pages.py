@@ -1,4 +1,4 @@
-"""The pages are true: examples run, output shown is output printed, and what they cite exists.
+"""The examples of the pages run and print what is shown, and links, tests and names on the pages exist.
 
 On each page the ```python blocks run in order, in one namespace. A ```text block right after a block that printed
 something must show what it printed; numbers are not compared, nor how often a line is repeated. (extending.md makes a
@@ -85,7 +85,7 @@ def test_cited_names_exist(page):
 
 
 @every_page
-def test_links_lead_somewhere(page):
+def test_linked_files_exist(page):
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 
@@ -98,7 +98,7 @@ def test_links_lead_somewhere(page):
         "```python\nprint('rho = 0.5')\n```\n\n```text\nepsilon = 0.5\n```\n",
     ],
 )
-def test_a_false_page_is_noticed(text):
+def test_a_wrong_example_fails(text):
     with pytest.raises(AssertionError):
         run(Path("page.md"), text)
 
@@ -108,6 +108,6 @@ def test_numbers_and_repeated_lines_are_not_compared():
 
 
 @pytest.mark.parametrize("name", ["dpem.nothing", "dpem.privacy.nothing", "dpem.Budget.nothing"])
-def test_a_false_name_is_noticed(name):
+def test_an_unknown_name_fails(name):
     with pytest.raises((AttributeError, ModuleNotFoundError)):
         resolve(name)

@@ -23,13 +23,13 @@ def site(tmp_path_factory):
     return folder / "html"
 
 
-def test_its_pages_are_there(site):
+def test_the_pages_are_built(site):
     assert "Start in five minutes" in (site / "index.html").read_text(encoding="utf-8")
     assert "plan.png" in (site / "choosing-epsilon.html").read_text(encoding="utf-8")
     assert "0.1.0" in (site / "changes.html").read_text(encoding="utf-8")
 
 
-def test_nothing_is_loaded_from_elsewhere(site):
+def test_no_page_loads_from_the_network(site):
     for page in site.glob("*.html"):
         text = page.read_text(encoding="utf-8")
         loads = re.findall(r'<(?:script|img|iframe|link)[^>]*?(?:src|href)="(https?:[^"]*)"', text)
