@@ -155,6 +155,11 @@ def test_names_of_levels_need_no_backquotes_and_factors_no_parentheses():
         ValueError, match=r"hypotheses must be equations such as 'C.* = 0' in the coefficients 'intercept', 'a'"
     ):
         model.t_test("height = 0")
+    for hypotheses, came in ((np.eye(2), r"shape \(2, 2\)"), ([["a", "b", "c"]], "a list")):
+        with pytest.raises(ValueError, match=f"one for each coefficient; got {came}"):
+            model.wald_test(hypotheses)
+    with pytest.raises(ValueError, match="second must be a fitted DPLogisticRegression, got DPLinearRegression"):
+        dpem.compare(model, dpem.DPLinearRegression())
 
 
 def test_a_fit_check_that_is_only_noisy_is_a_note_where_coefficients_are_clear():

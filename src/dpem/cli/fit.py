@@ -243,7 +243,7 @@ def _print_fit(session: Session, options: Options, estimator: PrivateFit, charge
     if check is not None:
         lines.append(wrap(check))
     # Diagnostics of severity "warning" have been issued as warnings, and the fit check is printed above.
-    lines += [wrap(f"Note: {one}") for one in diagnostics if one.severity == "note" and one.code != "fit-check"]
+    lines += [wrap(f"Note: {one}") for one in diagnostics if one.severity == "note" and str(one) != str(check)]
     lines += ["", wrap(estimator.guarantee_)]
     if joint is not None:
         lines.append(wrap(f"With the scaler, if it was fitted to the same rows, {joint}."))

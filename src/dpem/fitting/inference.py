@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from dpem._validation import is_fraction
+from dpem._validation import ArgumentError, is_fraction
 from dpem.fitting.check import NEEDED, FitCheck
 from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.results import UnitModel
@@ -246,6 +246,10 @@ def compare(first: RegressionResults, second: RegressionResults, *, same_rows: b
         Whether both were fitted to the same rows. The correlation of their sampling errors is then unknown, and
         standard errors are those of the worst case.
     """
+    for name, fit in (("first", first), ("second", second)):
+        if not isinstance(fit, RegressionResults) or type(fit) is not type(first):
+            kind = "regression" if name == "first" else type(first).__name__
+            raise ArgumentError(name, f"must be a fitted {kind}, got {type(fit).__name__}.")
     parts = [fit._coefficients() for fit in (first, second)]
     shared = [name for name in parts[0][0] if name in parts[1][0]]
     if not shared:

@@ -214,10 +214,14 @@ def hypotheses_about(names: Sequence[str], hypotheses: object) -> tuple[FloatArr
         matrix, values = np.atleast_2d(constraints.constraint_matrix), np.ravel(constraints.constraint_values)
         labels = [part.strip() for part in hypotheses.split(",")]
         return matrix, values, tuple(labels if len(labels) == len(matrix) else map(str, range(len(matrix))))
-    matrix = np.atleast_2d(np.asarray(hypotheses, dtype=float))
+    try:
+        matrix = np.atleast_2d(np.asarray(hypotheses, dtype=float))
+    except (TypeError, ValueError):
+        matrix = np.empty((0, 0))
     if matrix.ndim != 2 or matrix.shape[1] != len(names):
+        came = f"shape {matrix.shape}" if matrix.size else describe(hypotheses)
         raise ArgumentError(
-            "hypotheses", f"must have {len(names)} columns, one for each coefficient, got {matrix.shape}."
+            "hypotheses", f"must be a text or numbers in {len(names)} columns, one for each coefficient; got {came}."
         )
     return matrix, np.zeros(len(matrix)), tuple(f"c{i}" for i in range(len(matrix)))
 

@@ -81,10 +81,10 @@ def render(model: PrivateFit, scaler: DPStandardScaler | None = None, about: Abo
         plan=model.plan_,
         check=model.fit_check_,
         diagnostics=[
-            diagnostic  # the fit check is shown apart
+            diagnostic  # the fit check itself is shown above
             for severity in ("warning", "note")
             for diagnostic in model.diagnostics_
-            if diagnostic.severity == severity and diagnostic.code != "fit-check"
+            if diagnostic.severity == severity and str(diagnostic) != str(model.fit_check_)
         ],
         summary=summary,
         components=summary.profile and charts.components(summary.profile),
