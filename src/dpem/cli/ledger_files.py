@@ -54,7 +54,8 @@ def published(folder: Path, page: str, fingerprints: Sequence[str]) -> dict[str,
         key = fingerprint(model)
         if key in fingerprints:
             report = reports.get(key)
-            models.setdefault(key, PublishedModel(model, _link(path, base), report and _link(report, base)))
+            link = None if report is None else _link(report, base)
+            models.setdefault(key, PublishedModel(model, _link(path, base), link))
     return models
 
 
