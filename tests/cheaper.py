@@ -5,7 +5,7 @@ from typing import Any
 
 from dpem.fitting.model import Model
 from dpem.models._glm import families, surrogate
-from dpem.models.gaussian_mixture import sketch_fit, state
+from dpem.models.gaussian_mixture import state
 from dpem.models.latent_class import family as latent_class
 from dpem.models.mixture_regression import planning
 from dpem.models.mixture_regression import steps as mixture_regression
@@ -26,8 +26,6 @@ def small_surrogate(patch: Any) -> None:
     few |= {"margin_components": 10, "score_components": 20}
     for name, value in vars(replace(state.TUNING, **few)).items():
         patch.setitem(vars(state.TUNING), name, value)
-    for name, value in {"restarts": 1}.items():
-        patch.setitem(sketch_fit.fitted.__kwdefaults__, name, value)
 
 
 def few_starts(patch: Any) -> None:

@@ -19,12 +19,10 @@ from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.fitting.check import check_lead
 from dpem.fitting.diagnostics import FitWarning
-from dpem.models.gaussian_mixture import start_steps as mixture_start
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.model import names
 from dpem.models.gaussian_mixture.sketch_fit import Target, descend, fitted
-from dpem.models.gaussian_mixture.state import TUNING
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -197,14 +195,8 @@ def test_all_kinds_of_rows_give_the_same_fit():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["diag", "full"])
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch, request):
-    monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1))
-    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0}
-    small |= {"margin_components": 10, "score_components": 20, "more": 1}  # post-processing: the same for all tables
-    for name, value in small.items():
-        before = getattr(TUNING, name)
-        object.__setattr__(TUNING, name, value)
-        request.addfinalizer(lambda name=name, before=before: object.__setattr__(TUNING, name, before))
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch):
+    small_surrogate(monkeypatch)
     X = three_groups(100)[0][:, :2]
     X[::9, 1] = np.nan
     estimator = DPGaussianMixture(2, kind, epsilon=4.0, delta=1e-4, bounds=(-10, 14))
@@ -237,7 +229,7 @@ def test_the_sketch_of_a_mixture_is_fitted_exactly():
     places = rng.standard_normal((400, 2))
     values = waves @ [0.5, 0.3, 0.2]
     target = Target(values, frequencies, 0.5 * frequencies**2, np.full(200, 1e-3), np.ones(2), math.log(0.25), places)
-    share, found, _ = target.split(fitted(target, 3))
+    share, found, _ = target.components(fitted(target, 3))
     order = np.argsort(-share)
     assert np.allclose(share[order], [0.5, 0.3, 0.2], atol=0.01)
     assert np.allclose(found[order], means, atol=0.01)

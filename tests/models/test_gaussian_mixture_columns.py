@@ -9,6 +9,7 @@ import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
+from cheaper import small_surrogate
 from click.testing import CliRunner
 from sklearn.metrics import adjusted_rand_score
 
@@ -16,10 +17,7 @@ from dpem import Budget, DPGaussianMixture, load_model, save_model
 from dpem.audit.neighbours import Table
 from dpem.audit.replay import replay
 from dpem.cli import cli
-from dpem.models.gaussian_mixture import start_steps as mixture_start
-from dpem.models.gaussian_mixture.sketch_fit import fitted
 from dpem.models.gaussian_mixture.sparsity import PairedSides
-from dpem.models.gaussian_mixture.state import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.query import Chunk
 from dpem.tables import ArraySource
@@ -154,14 +152,8 @@ def test_every_table_gets_an_answer(rows):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch, request):
-    monkeypatch.setattr(mixture_start, "fitted", lambda target, K, **_: fitted(target, K, restarts=1))
-    small = {"rows": 300, "queries": 2, "restarts": 0, "last_restarts": 0}
-    small |= {"margin_components": 10, "score_components": 20, "more": 1}  # post-processing: the same for all tables
-    for name, value in small.items():
-        before = getattr(TUNING, name)
-        object.__setattr__(TUNING, name, value)
-        request.addfinalizer(lambda name=name, before=before: object.__setattr__(TUNING, name, before))
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
+    small_surrogate(monkeypatch)
     X = np.random.default_rng(0).standard_normal((80, 6))
     X[::9, 1] = np.nan
     estimator = DPGaussianMixture(2, sparsity=3, epsilon=4.0, delta=1e-4, bounds=(-9, 9))

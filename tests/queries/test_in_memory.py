@@ -141,7 +141,7 @@ def test_waves_are_on_the_unit_circle_at_every_phase():
     )
     sketch = Sketch(SCHEMA, np.zeros(3), np.ones(3), np.eye(3), np.zeros((1, 3)), 1.0, np.ones(3))
     with np.errstate(all="ignore"):
-        each = np.stack([sketch._waves_in_memory(np.ones(1), np.array([[phase]])) for phase in phases])
+        each = np.stack([sketch._sums_in_memory(np.ones(1), np.array([[phase]])) for phase in phases])
     expected = np.clip(np.where(np.isfinite(phases), phases, 0.0), -1e3, 1e3)[:, None] * [1, 2, 3]
     np.testing.assert_allclose(each[:, ::2], np.cos(expected), atol=2e-12)
     np.testing.assert_allclose(each[:, 1::2], np.sin(expected), atol=2e-12)

@@ -216,9 +216,9 @@ def test_what_missing_values_leave_open_is_semidefinite_for_columns_that_nearly_
         covariance = turn @ np.diag(10.0 ** -np.array([0.0, 3.0, 7.0, 11.0])) @ turn.T
         one = Gaussians(np.ones(1), np.zeros((1, 4)), (covariance + covariance.T)[None] / 2)
         x = np.where(rng.random((20, 4)) < 0.5, np.nan, rng.uniform(-1, 1, (20, 4)))
-        for _, _, seen in one.parts(xp, x):
-            if seen[0].open is not None:
-                least.append(np.linalg.eigvalsh(seen[0].open).min())
+        for _, _, rows in one.parts(xp, x):
+            if rows[0].missing is not None:
+                least.append(np.linalg.eigvalsh(rows[0].missing).min())
     assert min(least) > -1e-13
 
 

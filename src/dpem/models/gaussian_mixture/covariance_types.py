@@ -1,7 +1,7 @@
-"""The four types of covariances, one class each: all that depends on the type is here.
+"""The four types of covariances, one class each, with everything that depends on the type.
 
-A component is whitened by the root L of its covariance (a vector of spreads where that is diagonal): v = L⁻¹(x − μ),
-and E[vvᵀ | what is seen of x] is called w. A type says which part of w it uses.
+Rows are whitened by the root L of a component's covariance (a vector of spreads where that is diagonal):
+v = L⁻¹(x − μ). A type uses the trace of w = E[vvᵀ | observed values of x], its diagonal or all of it.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpem.models.gaussian_mixture.gaussians import Gaussians, Seen
+from dpem.models.gaussian_mixture.gaussians import Gaussians, Whitened
 from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import packed, unpacked
 from dpem.query import Array, FloatArray, Namespace
 
 
 class CovarianceType(ABC):
-    """What depends on the type: parts of scores and EM steps, and how covariances are shown."""
+    """The parts of scores and EM steps that depend on the type, and the attributes that show covariances."""
 
     name: ClassVar[str]
     full: ClassVar[bool] = False  # whether covariances are matrices
 
     @abstractmethod
     def free(self, K: int, d: int) -> int:
-        """How many free numbers the covariances of K components have."""
+        """The number of free parameters in the covariances of K components."""
 
     @abstractmethod
-    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        """Derivatives of each row's log-density by the covariances in local coordinates: pieces of m × some."""
+    def scores(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        """The derivatives of each row's log-density by local coordinates of the covariances, in pieces with m rows."""
 
     @abstractmethod
-    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        """Second moments of whitened rows, weighted by the shares (K × m): vectors."""
+    def sums(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        """The sums of w over the rows, weighted by the responsibilities ``share`` (K × m), as vectors."""
 
     @abstractmethod
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
-        """The covariances that maximise the expected log-likelihood; ``shift`` are the new means, whitened by the old
-        mixture, ``second`` what :meth:`sums` gave.
+        """The covariances that maximise the expected log-likelihood, from the new means ``shift`` whitened by the old
+        mixture and from the sums ``second`` of :meth:`sums`.
         """
 
     @abstractmethod
     def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
-        """The covariances moved along the coordinates of :meth:`scores`."""
+        """The covariances moved by a step in the coordinates of :meth:`scores`."""
 
     def start(self, variances: FloatArray, proportions: FloatArray, K: int) -> FloatArray:
         """Covariances of K equal components with about these variances."""
@@ -53,11 +53,11 @@ class CovarianceType(ABC):
 
     @abstractmethod
     def values(self, covariances: FloatArray) -> FloatArray:
-        """The free numbers of the covariances, in the order of :meth:`names`."""
+        """The free parameters of the covariances, in the order of :meth:`names`."""
 
     @abstractmethod
     def names(self, components: Sequence[str], columns: Sequence[str]) -> list[tuple[str, str]]:
-        """What each of the values is called, and whether it is "positive"."""
+        """The name of each value, and its kind: "positive" or none."""
 
     @abstractmethod
     def attributes(self, covariances: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -74,26 +74,26 @@ class CovarianceType(ABC):
 
 
 class Spherical(CovarianceType):
-    """One variance for each component, in the proportions that the table's units dictate."""
+    """One variance for each component in the table's units: fixed proportions in unit coordinates."""
 
     name = "spherical"
 
     def free(self, K: int, d: int) -> int:
         return K
 
-    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        d = seen[0].v.shape[1]
-        return [xp.stack([share[k, :] * (_size(xp, own) - d) for k, own in enumerate(seen)], axis=1) / (2 * d) ** 0.5]
+    def scores(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        d = rows[0].v.shape[1]
+        return [xp.stack([share[k, :] * (_size(xp, own) - d) for k, own in enumerate(rows)], axis=1) / (2 * d) ** 0.5]
 
-    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        return [xp.stack([xp.sum(share[k, :] * _size(xp, own)) for k, own in enumerate(seen)])]
+    def sums(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        return [xp.stack([xp.sum(share[k, :] * _size(xp, own)) for k, own in enumerate(rows)])]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
-        ratio = second / counts / shift.shape[1] - np.mean(shift**2, axis=1)  # of one row 0, but for rounding
+        ratio = second / counts / shift.shape[1] - np.mean(shift**2, axis=1)  # 0 for a single row, but for rounding
         return np.asarray(old.covariances * np.maximum(ratio, 1e-12)[:, None])
 
     def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
-        return np.asarray(own.covariances * np.exp(_small(math.sqrt(2 / own.means.shape[1]) * step))[:, None])
+        return np.asarray(own.covariances * np.exp(_clipped(math.sqrt(2 / own.means.shape[1]) * step))[:, None])
 
     def start(self, variances: FloatArray, proportions: FloatArray, K: int) -> FloatArray:
         return np.tile(proportions * math.exp(float(np.mean(np.log(variances / proportions)))), (K, 1))
@@ -120,17 +120,17 @@ class Diagonal(CovarianceType):
     def free(self, K: int, d: int) -> int:
         return K * d
 
-    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        return [share[k, :, None] * (_square(own) - 1.0) / 2**0.5 for k, own in enumerate(seen)]
+    def scores(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        return [share[k, :, None] * (_square(own) - 1.0) / 2**0.5 for k, own in enumerate(rows)]
 
-    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        return [over_rows(xp, share[k, :], _square(own)) for k, own in enumerate(seen)]
+    def sums(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        return [over_rows(xp, share[k, :], _square(own)) for k, own in enumerate(rows)]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
         return np.asarray(old.covariances * (second.reshape(shift.shape) / counts[:, None] - shift**2))
 
     def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
-        return np.asarray(own.covariances * np.exp(_small(math.sqrt(2) * step)).reshape(own.covariances.shape))
+        return np.asarray(own.covariances * np.exp(_clipped(math.sqrt(2) * step)).reshape(own.covariances.shape))
 
     def values(self, covariances: FloatArray) -> FloatArray:
         return covariances.ravel()
@@ -151,11 +151,11 @@ class Full(CovarianceType):
     def free(self, K: int, d: int) -> int:
         return K * d * (d + 1) // 2
 
-    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        return [share[k, :, None] * _pairs(xp, own) / 2**0.5 for k, own in enumerate(seen)]
+    def scores(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        return [share[k, :, None] * _pairs(xp, own) / 2**0.5 for k, own in enumerate(rows)]
 
-    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        return [packed(xp, _second(xp, share[k, :], own)) for k, own in enumerate(seen)]
+    def sums(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        return [packed(xp, _second(xp, share[k, :], own)) for k, own in enumerate(rows)]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
         d = shift.shape[1]
@@ -165,8 +165,8 @@ class Full(CovarianceType):
 
     def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
         d = own.means.shape[1]
-        turned = [_half_step(unpacked(part, d)) for part in step.reshape(len(own.roots), -1)]
-        return np.array([root @ turn @ turn.T @ root.T for root, turn in zip(own.roots, turned, strict=True)])
+        factors = [_half_step(unpacked(part, d)) for part in step.reshape(len(own.roots), -1)]
+        return np.array([root @ factor @ factor.T @ root.T for root, factor in zip(own.roots, factors, strict=True)])
 
     def values(self, covariances: FloatArray) -> FloatArray:
         upper = np.triu_indices(covariances.shape[1])
@@ -196,13 +196,13 @@ class Tied(Full):
     def free(self, K: int, d: int) -> int:
         return d * (d + 1) // 2
 
-    def scores(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        each = super().scores(xp, share, seen)
-        return [sum(each[1:], each[0])]
+    def scores(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        of_components = super().scores(xp, share, rows)
+        return [sum(of_components[1:], of_components[0])]
 
-    def sums(self, xp: Namespace, share: Array, seen: Sequence[Seen]) -> list[Array]:
-        each = super().sums(xp, share, seen)
-        return [sum(each[1:], each[0])]
+    def sums(self, xp: Namespace, share: Array, rows: Sequence[Whitened]) -> list[Array]:
+        of_components = super().sums(xp, share, rows)
+        return [sum(of_components[1:], of_components[0])]
 
     def updated(self, old: Gaussians, counts: FloatArray, shift: FloatArray, second: FloatArray) -> FloatArray:
         share = counts / counts.sum()
@@ -226,32 +226,32 @@ class Tied(Full):
 TYPES: dict[str, CovarianceType] = {own.name: own for own in (Spherical(), Diagonal(), Tied(), Full())}
 
 
-def _size(xp: Namespace, own: Seen) -> Array:
+def _size(xp: Namespace, own: Whitened) -> Array:
     """tr w of each row."""
-    return own.size if own.open is None else own.size + xp.sum(own.open, axis=1)
+    return own.size if own.missing is None else own.size + xp.sum(own.missing, axis=1)
 
 
-def _square(own: Seen) -> Any:
+def _square(own: Whitened) -> Any:
     """The diagonal of w of each row (m × d)."""
-    return own.square if own.open is None else own.square + own.open
+    return own.square if own.missing is None else own.square + own.missing
 
 
-def _second(xp: Namespace, share: Array, own: Seen) -> Array:
+def _second(xp: Namespace, share: Array, own: Whitened) -> Array:
     """Σ share·w over the rows."""
-    found = over_rows(xp, share[:, None] * own.v, own.v)
-    return found if own.open is None else found + xp.sum(share[:, None, None] * own.open, axis=0)
+    total = over_rows(xp, share[:, None] * own.v, own.v)
+    return total if own.missing is None else total + xp.sum(share[:, None, None] * own.missing, axis=0)
 
 
-def _pairs(xp: Namespace, own: Seen) -> Array:
+def _pairs(xp: Namespace, own: Whitened) -> Array:
     """w − I of each row, packed as by :func:`~dpem.queries.narrow.packed` (m × d(d + 1)/2)."""
     d = own.v.shape[1]
     square = own.v * own.v
-    if own.open is not None:
-        square = square + xp.stack([own.open[:, j, j] for j in range(d)], axis=1)
+    if own.missing is not None:
+        square = square + xp.stack([own.missing[:, j, j] for j in range(d)], axis=1)
     parts = [square - 1.0]
     for j in range(d - 1):
-        beside = own.v[:, j : j + 1] * own.v[:, j + 1 :]
-        parts.append(2**0.5 * (beside if own.open is None else beside + own.open[:, j, j + 1 :]))
+        products = own.v[:, j : j + 1] * own.v[:, j + 1 :]
+        parts.append(2**0.5 * (products if own.missing is None else products + own.missing[:, j, j + 1 :]))
     return xp.concat(parts, axis=1)
 
 
@@ -260,7 +260,8 @@ def _half_step(step: FloatArray) -> FloatArray:
     return np.eye(len(step)) + step / math.sqrt(2)
 
 
-def _small(step: FloatArray) -> FloatArray:
+def _clipped(step: FloatArray) -> FloatArray:
+    """A step of a logarithm, at most 3: a larger one is outside the range of the linear form."""
     return np.clip(step, -3.0, 3.0)
 
 

@@ -1,7 +1,7 @@
-"""K Gaussians and the rows seen through them: joint densities, whitened rows, what missing values leave open.
+"""K Gaussians: log-densities of rows, and the whitened rows that scores and EM steps are made of.
 
 Rows are in unit coordinates, NaN where a value is missing. Missing values are integrated out: a row's density is that
-of what is seen, and what is not seen stands in by its conditional mean and covariance.
+of its observed values, and missing ones enter by their conditional mean and covariance.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dpem.tables.blocks import like
 LOG_2PI = math.log(2 * math.pi)
 
 
-class Seen(NamedTuple):
-    """Some rows as one component sees them.
+class Whitened(NamedTuple):
+    """Some rows, whitened by one component with mean μ and covariance LLᵀ.
 
-    ``log_joint`` is log(weight · density of what is seen); ``v`` are whitened conditional means L⁻¹(E[x | seen] − μ),
-    ``square`` their squares by entry and ``size`` by row; ``open`` is what missing values add to E[vvᵀ | seen]: its
-    diagonal (m × d) where covariances are diagonal, the whole matrix (m × d × d) where they are full, None where no
-    value is missing.
+    ``log_joint`` is log(weight · density of the observed values); ``v`` are the conditional means L⁻¹(E[x | observed] −
+    μ), ``square`` their squares by entry (None where covariances are full), ``size`` by row. ``missing`` is the
+    conditional covariance of L⁻¹x, which missing values add to E[vvᵀ | observed]: its diagonal (m × d) where
+    covariances are diagonal, the matrices (m × d × d) where they are full, None where no value is missing.
     """
 
     log_joint: Any
     v: Any
     square: Any
     size: Any
-    open: Any
+    missing: Any
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,13 @@ class Gaussians:
         move = np.einsum("kij,kj->ki", self.roots, shift) if self.full else self.roots * shift
         return np.clip(self.means + move, -1.0, 1.0)
 
-    def parts(self, xp: Namespace, x: Array) -> Iterator[tuple[Array, Array, list[Seen]]]:
-        """The rows in one or two parts: of each the weight of its rows (1, or 0 for a row that the other part has),
-        their places (None: all rows) and what every component sees.
+    def parts(self, xp: Namespace, x: Array) -> Iterator[tuple[Array, Array, list[Whitened]]]:
+        """The rows in one part, or two where covariances are full and values missing: complete rows and the others.
 
-        *Lemma.* What is computed of a row depends, to the last bit, on that row and its place alone. *Proof.* Rows
+        A part has a mask of its rows (1; 0 for a row of the other part), their places (None: all rows) and the rows
+        whitened by every component.
+
+        *Lemma.* The numbers of a row depend, to the last bit, on that row and its place alone. *Proof.* Rows
         without missing values are handled in an array whose shape is that of x, whatever is missing, and a mask of ones
         changes no bit; a row with missing values is handled by the matrices of its own pattern, in products of its
         own. ∎
@@ -96,25 +98,25 @@ class Gaussians:
             mask = None if xp.all(seen) else xp.astype(seen, xp.float64)
             yield xp.ones_like(x[:, 0]), None, [self._diagonal(xp, filled, mask, k) for k in components]
             return
-        whole = xp.all(seen, axis=1)
-        yield xp.astype(whole, xp.float64), None, [self._whole(xp, filled, k) for k in components]
-        rows = xp.nonzero(~whole)[0]
+        complete = xp.all(seen, axis=1)
+        yield xp.astype(complete, xp.float64), None, [self._complete(xp, filled, k) for k in components]
+        rows = xp.nonzero(~complete)[0]
         if rows.shape[0]:
             part = xp.take(filled, rows, axis=0)
             mask = xp.astype(xp.take(seen, rows, axis=0), xp.float64)
             patterns, place = _patterns(xp, mask)
-            found = [self._missing(xp, part, mask, patterns, place, k) for k in components]
-            yield xp.ones_like(part[:, 0]), rows, found
+            whitened = [self._incomplete(xp, part, mask, patterns, place, k) for k in components]
+            yield xp.ones_like(part[:, 0]), rows, whitened
 
-    def by_row(self, xp: Namespace, x: Array, function: Callable[[list[Seen]], Any]) -> Array:
-        """``function`` of what the components see, row by row, in the order of the rows."""
-        found = [(present, function(seen)) for present, _, seen in self.parts(xp, x)]
-        if len(found) == 1:
-            return found[0][1]
-        (whole, first), (_, second) = found
-        place = xp.astype(xp.cumulative_sum(1.0 - whole), xp.int64) - 1  # of an incomplete row among those
+    def by_row(self, xp: Namespace, x: Array, function: Callable[[list[Whitened]], Any]) -> Array:
+        """A function of the whitened rows, in the order of the rows."""
+        values = [(mask, function(whitened)) for mask, _, whitened in self.parts(xp, x)]
+        if len(values) == 1:
+            return values[0][1]
+        (complete, of_complete), (_, of_others) = values
+        place = xp.astype(xp.cumulative_sum(1.0 - complete), xp.int64) - 1  # of an incomplete row among those
         place = xp.where(place < 0, xp.zeros_like(place), place)
-        return xp.where(whole[:, None] > 0.5, first, xp.take(second, place, axis=0))
+        return xp.where(complete[:, None] > 0.5, of_complete, xp.take(of_others, place, axis=0))
 
     def log_density(self, xp: Namespace, x: Array) -> Array:
         """The log-density of each row, missing values integrated out."""
@@ -133,16 +135,16 @@ class Gaussians:
 
     def joint(self, xp: Namespace, x: Array) -> Array:
         """log(weight · density) of each row in each component (m × K)."""
-        return self.by_row(xp, x, lambda seen: xp.stack([own.log_joint for own in seen], axis=1))
+        return self.by_row(xp, x, lambda rows: xp.stack([own.log_joint for own in rows], axis=1))
 
     @cached_property
     def _inverse(self) -> tuple[FloatArray, FloatArray]:
-        """1/spread and mean/spread, finite whatever the spreads are: rows in [−1, 1] then have finite v."""
+        """1/spread and mean/spread of diagonal covariances, clipped so that rows in [−1, 1] have finite v."""
         inverse = np.clip(np.nan_to_num(1 / self.roots), 0.0, 1e6)
         return inverse, np.nan_to_num(self.means * inverse)
 
-    def _diagonal(self, xp: Namespace, x: Array, mask: Array, k: int) -> Seen:
-        """``x`` with missing values as 0; ``mask`` is None where there are none."""
+    def _diagonal(self, xp: Namespace, x: Array, mask: Array, k: int) -> Whitened:
+        """Rows with missing values as 0, whitened by a diagonal covariance; ``mask`` None: no value is missing."""
         inverse, shift = self._inverse
         v = x * like(xp, inverse[k], x)
         v -= like(xp, shift[k], x)
@@ -153,18 +155,19 @@ class Gaussians:
         size = square @ like(xp, np.ones(x.shape[1]), x)
         log_joint = math.log(self.weights[k]) - 0.5 * size - float(level.sum())
         if mask is None:
-            return Seen(log_joint, v, square, size, None)
-        return Seen(log_joint + (1.0 - mask) @ like(xp, level, x), v, square, size, 1.0 - mask)
+            return Whitened(log_joint, v, square, size, None)
+        return Whitened(log_joint + (1.0 - mask) @ like(xp, level, x), v, square, size, 1.0 - mask)
 
-    def _whole(self, xp: Namespace, x: Array, k: int) -> Seen:
+    def _complete(self, xp: Namespace, x: Array, k: int) -> Whitened:
+        """Rows without missing values, whitened by a full covariance."""
         v = (x - like(xp, self.means[k], x)) @ like(xp, self.whiteners[k].T, x)
         size = squares(xp, v)
         level = float(np.sum(np.log(np.diag(self.roots[k])))) + 0.5 * LOG_2PI * x.shape[1]
-        return Seen(math.log(self.weights[k]) - 0.5 * size - level, v, None, size, None)
+        return Whitened(math.log(self.weights[k]) - 0.5 * size - level, v, None, size, None)
 
-    def _missing(self, xp: Namespace, x: Array, mask: Array, patterns: Array, place: Array, k: int) -> Seen:
-        """With S the covariance on what is seen and the identity elsewhere: b = S⁻¹(x − μ) on what is seen. What a row
-        does not decide is solved once for each pattern of missing values.
+    def _incomplete(self, xp: Namespace, x: Array, mask: Array, patterns: Array, place: Array, k: int) -> Whitened:
+        """Rows with missing values as 0, whitened by a full covariance; linear systems are solved once for each pattern
+        of missing values. S is the covariance of the observed values, and the identity elsewhere.
 
         *Lemma.* Whitened, the conditional covariance is an orthogonal projection P. *Proof.* With W = L⁻¹ the precision
         is WᵀW and the conditional covariance of what is missing is (W_hᵀW_h)⁻¹, so P = W_h(W_hᵀW_h)⁻¹W_hᵀ. ∎ PPᵀ is the
@@ -175,52 +178,54 @@ class Gaussians:
         both = patterns[:, :, None] * patterns[:, None, :]
         eye = like(xp, np.eye(x.shape[1]), x)
         S = both * cov + (1.0 - patterns)[:, :, None] * eye
-        across = patterns[:, :, None] * cov  # rows of the covariance that are seen
+        across = patterns[:, :, None] * cov  # the rows of the covariance that belong to observed values
         solved = xp.linalg.solve(S, xp.concat([xp.broadcast_to(eye, S.shape), across], axis=2))
         d = x.shape[1]
-        inverse, across_inverse = solved[:, :, :d], xp.matmul(xp.matmul(whitener, cov), solved[:, :, :d])
+        inverse, whitened_means = solved[:, :, :d], xp.matmul(xp.matmul(whitener, cov), solved[:, :, :d])
         column = diff[:, :, None]
         b = xp.matmul(xp.take(inverse, place, axis=0), column)[:, :, 0]
-        v = zero_nonfinite(xp, xp.matmul(xp.take(across_inverse, place, axis=0), column)[:, :, 0])
-        left = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, d:])
-        left = xp.matmul(xp.matmul(whitener, left), xp.matrix_transpose(whitener))
-        left = xp.matmul(left, xp.matrix_transpose(left))  # a projection is its own square
+        v = zero_nonfinite(xp, xp.matmul(xp.take(whitened_means, place, axis=0), column)[:, :, 0])
+        P = cov - xp.matmul(xp.matrix_transpose(across), solved[:, :, d:])
+        P = xp.matmul(xp.matmul(whitener, P), xp.matrix_transpose(whitener))
+        P = xp.matmul(P, xp.matrix_transpose(P))  # a projection is its own square
         logdet = xp.take(xp.linalg.slogdet(S)[1], place, axis=0)
         level = 0.5 * logdet + 0.5 * LOG_2PI * xp.sum(mask, axis=1)
         log_joint = math.log(self.weights[k]) - 0.5 * xp.sum(b * diff, axis=1) - level
-        return Seen(log_joint, v, None, xp.sum(v * v, axis=1), xp.take(left, place, axis=0))
+        return Whitened(log_joint, v, None, xp.sum(v * v, axis=1), xp.take(P, place, axis=0))
 
 
 def _patterns(xp: Namespace, mask: Array) -> tuple[Array, Array]:
-    """Which columns are seen: each pattern once, and the place of each row's own. Beyond 52 columns patterns have no
-    number in float64, and every row has one of its own.
+    """The different patterns of observed columns, and the place of each row's pattern among them.
+
+    A pattern is numbered by its bits. Beyond 52 columns such a number does not fit into float64: every row then has a
+    pattern of its own.
     """
     if mask.shape[1] > 52:
         return mask, xp.arange(mask.shape[0], device=device(mask))
-    place = like(xp, 2.0 ** np.arange(mask.shape[1]), mask)
-    found = xp.unique_inverse(mask @ place)  # PyTorch knows no unique_all: patterns are read off their numbers
-    return xp.remainder(xp.floor(found.values[:, None] / place), 2.0), xp.reshape(found.inverse_indices, (-1,))
+    bits = like(xp, 2.0 ** np.arange(mask.shape[1]), mask)
+    numbers = xp.unique_inverse(mask @ bits)  # PyTorch has no unique_all: patterns are read off their numbers
+    return xp.remainder(xp.floor(numbers.values[:, None] / bits), 2.0), xp.reshape(numbers.inverse_indices, (-1,))
 
 
 def log_sum(xp: Namespace, logs: list[Any]) -> Array:
     """log Σ exp of some arrays, entry by entry."""
     top = logs[0]
-    for own in logs[1:]:
-        top = xp.maximum(top, own)
+    for log in logs[1:]:
+        top = xp.maximum(top, log)
     total = xp.exp(logs[0] - top)
-    for own in logs[1:]:
-        total = total + xp.exp(own - top)
+    for log in logs[1:]:
+        total = total + xp.exp(log - top)
     return top + xp.log(total)
 
 
-def responsibilities(xp: Namespace, seen: list[Seen]) -> Array:
-    """The share of each component in each row (K × m), in [0, 1] and adding up to 1 or, if odd, less.
+def responsibilities(xp: Namespace, rows: list[Whitened]) -> Array:
+    """The probability of each component given each row (K × m); entries that are no number become 0.
 
-    *Lemma.* Every entry is in [0, 1] and a row's add up to at most 1 + K·2⁻⁵². *Proof.* An entry that is not at most 1,
-    as none that is no number is, becomes 0, and quotients of exponentials are not negative. Their computed sum is at
-    least 1 − (K − 1)·2⁻⁵³ times the exact one, and each quotient is rounded by 2⁻⁵³ of itself. ∎
+    *Lemma.* Every entry is in [0, 1] and those of a row sum to at most 1 + K·2⁻⁵². *Proof.* An entry that is not at
+    most 1, such as NaN, becomes 0, and quotients of exponentials are not negative. Their computed sum is at least
+    1 − (K − 1)·2⁻⁵³ times the exact one, and each quotient is rounded by 2⁻⁵³ of itself. ∎
     """
-    logs = xp.stack([own.log_joint for own in seen], axis=0)
+    logs = xp.stack([own.log_joint for own in rows], axis=0)
     share = xp.exp(logs - xp.max(logs, axis=0))
     share = share / xp.sum(share, axis=0)
     return xp.where(share <= 1.0, share, xp.zeros_like(share))

@@ -1,8 +1,11 @@
-"""Where the columns lie and how wide they are: centres, shares of missing values, spreads, histograms, correlations."""
+"""The queries about single columns and their second moments, and what a fit reads from the answers: centres, shares of
+missing values, spreads, histograms, correlations.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,23 +19,29 @@ from dpem.queries.narrow import NarrowQuery, into_ball, packed, rounded, zero_no
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
-#: The least share of rows with a value that a column is supposed to have.
+#: The least share of rows with a value that a column is assumed to have.
 LEAST_SEEN = 0.05
-#: Edges of the cells of |x − c|, in unit coordinates: half an octave each.
-EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
-#: Inner edges of the cells of a column's histogram, in spreads from its centre: wider cells far out, beyond the bounds
-#: for the least spread.
-_OUTER = np.array([3.0, 4, 6, 10, 16, 25, 40, 64, 100, 160, 256])
-CELL_EDGES = np.concatenate([-_OUTER[::-1], np.arange(-2.5, 2.51, 0.25), _OUTER])
-#: Up to so many columns cells reach to the bounds; of more, cells beyond 10 spreads crowd out what tilts the rows.
-FEW = 5
-_GRID = 2.0 ** np.arange(-8, 0.01, 0.125)
+#: The largest share of rows without any value.
+MOST_EMPTY = 0.95
+#: Edges of the cells of |x − c| in unit coordinates, half an octave apart, and the spreads that are tried on them.
+SPREAD_EDGES = 2.0 ** np.arange(-8, 1.01, 0.5)
+SPREADS = 2.0 ** np.arange(-8, 0.01, 0.125)
+#: Inner edges of the cells of a histogram, in spreads from the column's centre: a quarter of a spread wide in the
+#: middle, wider outside, up to more than the bounds for the least spread.
+OUTER_EDGES = np.array([3.0, 4, 6, 10, 16, 25, 40, 64, 100, 160, 256])
+CELL_EDGES = np.concatenate([-OUTER_EDGES[::-1], np.arange(-2.5, 2.51, 0.25), OUTER_EDGES])
+#: With more columns than this, histograms have no edges beyond 10 spreads: the noise of so many cells would take too
+#: many of the principal components that tilt the surrogate rows.
+COLUMNS_WITH_TAILS, LAST_EDGE = 5, 10.0
+#: Cells from this number of spreads on belong to the tails, where their share exceeds this number of standard
+#: deviations of the noise.
+TAIL, TAIL_NOISE = 4.0, 4.0
 
 
 @dataclass(frozen=True)
 class Centres(NarrowQuery):
-    """Σ (z, ½·o, c·e): the row with missing values as 0, in a ball of radius ½√d; o is 1 in each column that is seen;
-    e is 1 for a row without any value, c = √(d/2).
+    """Σ (z, ½·o, c·e): z is the row with missing values as 0, scaled into a ball of radius ½√d; o is 1 in each column
+    that is seen; e is 1 for a row without any value, c = √(d/2).
 
     *Lemma.* Replacing a row moves the sum by at most √(5d)/2. *Proof.* Two rows with values: the z differ by at most
     √d, the ½·o by at most ½√d, e not at all, and the squares add. A row with values and one without: ‖z‖² ≤ d/4,
@@ -54,28 +63,65 @@ class Centres(NarrowQuery):
         z = into_ball(xp, zero_nonfinite(xp, x), 0.5 * math.sqrt(d))
         seen = xp.astype(xp.isfinite(x), xp.float64)
         empty = xp.astype(xp.max(seen, axis=1) < 0.5, xp.float64)
-        one = xp.reshape(math.sqrt(d / 2) * xp.sum(empty), (1,))
-        return xp.concat([xp.sum(z, axis=0), 0.5 * xp.sum(seen, axis=0), one])
+        n_empty = xp.reshape(math.sqrt(d / 2) * xp.sum(empty), (1,))
+        return xp.concat([xp.sum(z, axis=0), 0.5 * xp.sum(seen, axis=0), n_empty])
 
-    def read(self, mean: FloatArray, scale: float) -> tuple[FloatArray, Presence]:
-        """Centres and shares of values present, of an answer with noise of that scale; a share that may well be 1 is 1,
-        one of empty rows that may well be 0 is 0.
+    def read(self, mean: FloatArray, noise: float) -> tuple[FloatArray, Presence]:
+        """Centres and shares of values present, from the answer and the standard deviation of its noise.
+
+        A share of values within 2.5 standard deviations of 1 becomes 1, a share of empty rows within 4 of 0 becomes 0.
         """
         d = self.schema.width
         seen = 2 * mean[d : 2 * d]
-        seen = np.where(seen > 1 - 5 * scale, 1.0, np.clip(seen, LEAST_SEEN, 1.0))
-        empty, noise = float(mean[-1]) / math.sqrt(d / 2), scale / math.sqrt(d / 2)
-        empty = 0.0 if empty < 4 * noise or np.any(seen >= 1) else min(empty, 0.95, 1 - float(seen.max()))
+        seen = np.where(seen > 1 - 5 * noise, 1.0, np.clip(seen, LEAST_SEEN, 1.0))  # the noise of 2·mean is 2·noise
+        empty, noise = float(mean[-1]) / math.sqrt(d / 2), noise / math.sqrt(d / 2)
+        empty = 0.0 if empty < 4 * noise or np.any(seen >= 1) else min(empty, MOST_EMPTY, 1 - float(seen.max()))
         return np.clip(mean[:d] / seen, -1.0, 1.0), Presence(seen, max(empty, 0.0))
 
 
 @dataclass(frozen=True)
-class Spreads(NarrowQuery):
-    """In which cell of widths |x_j − c_j| lies, for every column that is seen.
+class CellCounts(NarrowQuery):
+    """How many rows have their position in each cell, for every column; missing values are in no cell.
 
-    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, where
-    it is missing, in none. ∎ Counts are exact in float64.
+    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, where it is
+    missing, in none. ∎ Counts are exact in float64.
     """
+
+    @property
+    @abstractmethod
+    def edges(self) -> FloatArray:
+        """The inner edges of the cells; the first and the last cell are open."""
+
+    @abstractmethod
+    def position(self, xp: Namespace, x: Array) -> Array:
+        """The number that the edges divide, for each row and column."""
+
+    @property
+    def bound(self) -> Bound:
+        d = self.schema.width
+        return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
+
+    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
+        position = self.position(xp, x)
+        seen = _count(xp, xp.isfinite(position))
+        above = [seen, *(_count(xp, position >= edge) for edge in self.edges.tolist())]
+        return xp.concat([*(low - high for low, high in pairwise(above)), above[-1]])
+
+    def shares(self, mean: FloatArray) -> FloatArray:
+        """The answer by column (d × cells)."""
+        return mean.reshape(-1, self.schema.width).T
+
+
+def _count(xp: Namespace, mask: Array) -> Array:
+    """In how many rows the mask is true, for each column; in memory a column at a time."""
+    if isinstance(mask, np.ndarray):
+        return np.array([np.count_nonzero(column) for column in mask.T], dtype=float)
+    return xp.sum(xp.astype(mask, xp.float64), axis=0)
+
+
+@dataclass(frozen=True)
+class Spreads(CellCounts):
+    """The cells of |x_j − c_j|."""
 
     centre: FloatArray = field(repr=False)
 
@@ -84,109 +130,79 @@ class Spreads(NarrowQuery):
         return "spreads: cells of |x − centre|"
 
     @property
-    def bound(self) -> Bound:
-        d = self.schema.width
-        return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
+    def edges(self) -> FloatArray:
+        return SPREAD_EDGES
 
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        away = xp.abs(x - like(xp, self.centre, x))
-        counts = [_as_many(xp, away >= edge) for edge in (0.0, *EDGES.tolist())]
-        return xp.concat([*(low - high for low, high in pairwise(counts)), counts[-1]])
+    def position(self, xp: Namespace, x: Array) -> Array:
+        return xp.abs(x - like(xp, self.centre, x))
 
-    def read(self, mean: FloatArray, scale: float) -> FloatArray:
-        """A spread of each column: least squares of a half-normal's cells, columns drawn to each other by as much as
-        the noise asks for (empirical Bayes on the log scale).
+    def read(self, mean: FloatArray, noise: float) -> FloatArray:
+        """A standard deviation of each column: the posterior mean of its logarithm.
+
+        The likelihood is that of a half-normal's cell shares; the prior over columns is normal on the log scale, with
+        mean and standard deviation by empirical Bayes (the median and 0.7 to begin with, at least 0.05).
         """
-        cells = mean.reshape(-1, self.schema.width).T
-        edges = np.concatenate([[0.0], EDGES, [np.inf]])
-        shape = np.diff(2 * ndtr(edges[None] / _GRID[:, None]) - 1, axis=1)
-        seen = np.clip(cells.sum(axis=1), 0.05, 1.05)
-        misfit = ((cells[:, None, :] - seen[:, None, None] * shape[None]) ** 2).sum(axis=-1)
-        evidence = -0.5 * misfit / (scale**2 + 1e-6)
-        log_spread = np.log(_GRID)
-        level, width = float(np.median(log_spread[np.argmax(evidence, axis=1)])), 0.7
+        shares, log_spread = self.shares(mean), np.log(SPREADS)
+        edges = np.concatenate([[0.0], self.edges, [np.inf]])
+        expected = np.diff(2 * ndtr(edges[None] / SPREADS[:, None]) - 1, axis=1)
+        seen = np.clip(shares.sum(axis=1), LEAST_SEEN, 1.05)
+        misfit = ((shares[:, None, :] - seen[:, None, None] * expected[None]) ** 2).sum(axis=-1)
+        log_likelihood = -0.5 * misfit / (noise**2 + 1e-6)
+        prior_mean, prior_sd = float(np.median(log_spread[np.argmax(log_likelihood, axis=1)])), 0.7
         for _ in range(5):
-            posterior = evidence - 0.5 * ((log_spread - level) / width) ** 2
-            chance = np.exp(posterior - posterior.max(axis=1, keepdims=True))
-            chance /= chance.sum(axis=1, keepdims=True)
-            found = chance @ log_spread
-            spread2 = (chance * (log_spread - found[:, None]) ** 2).sum(axis=1)
-            level = float(found.mean())
-            width = math.sqrt(max(float(np.mean((found - level) ** 2 + spread2)), 0.0025))
-        return np.exp(found)
+            log_posterior = log_likelihood - 0.5 * ((log_spread - prior_mean) / prior_sd) ** 2
+            posterior = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
+            posterior /= posterior.sum(axis=1, keepdims=True)
+            means = posterior @ log_spread
+            variances = (posterior * (log_spread - means[:, None]) ** 2).sum(axis=1)
+            prior_mean = float(means.mean())
+            prior_sd = math.sqrt(max(float(np.mean((means - prior_mean) ** 2 + variances)), 0.0025))
+        return np.exp(means)
 
 
 @dataclass(frozen=True)
-class Margins(NarrowQuery):
-    """In which cell (x_j − c_j)/spread_j lies, for every column that is seen; the outer cells are open.
-
-    *Lemma.* Replacing a row moves the sum by at most √(2d). *Proof.* A column counts 1 in one cell or, where it is
-    missing, in none. ∎ Counts are exact in float64.
-    """
+class Margins(CellCounts):
+    """A histogram of every column: the cells of (x_j − c_j)/spread_j."""
 
     centre: FloatArray = field(repr=False)
     spread: FloatArray = field(repr=False)
 
     @property
     def label(self) -> str:
-        return f"histogram of every column, {self.cells} cells"
+        return f"histogram of every column, {len(self.edges) + 1} cells"
 
     @property
     def edges(self) -> FloatArray:
-        return CELL_EDGES if self.schema.width <= FEW else CELL_EDGES[np.abs(CELL_EDGES) <= 10]
+        return CELL_EDGES if self.schema.width <= COLUMNS_WITH_TAILS else CELL_EDGES[np.abs(CELL_EDGES) <= LAST_EDGE]
 
-    @property
-    def cells(self) -> int:
-        return len(self.edges) + 1
-
-    @property
-    def bound(self) -> Bound:
-        d = self.schema.width
-        return Bound(linf=1.0, l2=math.sqrt(2 * d), size_linf=1.0, size_l2=math.sqrt(d))
-
-    def _cell(self, xp: Namespace, x: Array) -> Array:
-        """The number of each entry's cell, −1 where it is missing."""
-        away = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
-        cell = xp.full_like(away, 0.0)
-        for edge in self.edges.tolist():
-            cell = cell + xp.astype(away >= edge, xp.float64)
-        return xp.where(xp.isfinite(away), cell, xp.full_like(away, -1.0))
-
-    def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        cell = self._cell(xp, x)
-        return xp.concat([_as_many(xp, cell == float(number)) for number in range(self.cells)])
-
-    def far(self, mean: FloatArray, noise: float) -> Far:
-        """The cells beyond four spreads whose shares exceed four standard deviations of the noise."""
-        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
-        ends = np.clip(self.centre[:, None] + self.spread[:, None] * edges, -1.0, 1.0)
-        shares = mean.reshape(self.cells, -1).T
-        outer = (edges[:-1] >= 4) | (edges[1:] <= -4)
-        column, cell = np.nonzero((shares > 4 * noise) & outer & (ends[:, 1:] > ends[:, :-1]))
-        return Far(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
-
-    def constant(self, mean: FloatArray, noise: float) -> tuple[tuple[int, float, float], ...]:
-        """Columns whose values all lie in one cell, as far as the noise lets it be seen, and the ends of that cell."""
-        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
-        found = []
-        for j, shares in enumerate(mean.reshape(self.cells, -1).T):
-            cell = int(np.argmax(shares))
-            if shares[cell] >= max(0.9 * float(shares.sum()), float(shares.sum()) - 2 * noise * math.sqrt(self.cells)):
-                low, high = np.clip(self.centre[j] + self.spread[j] * edges[cell : cell + 2], -1.0, 1.0)
-                found.append((j, float(low), float(high)))
-        return tuple(found)
+    def position(self, xp: Namespace, x: Array) -> Array:
+        return (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
 
     def each(self, xp: Namespace, x: Array) -> Array:
-        """What each row contributes (m × cells·d)."""
-        cell = self._cell(xp, x)
-        return xp.concat([xp.astype(cell == float(number), xp.float64) for number in range(self.cells)], axis=1)
+        """The contribution of each row (m × cells·d)."""
+        position = self.position(xp, x)
+        cell = sum(xp.astype(position >= edge, xp.float64) for edge in self.edges.tolist())
+        cell = xp.where(xp.isfinite(position), cell, xp.full_like(position, -1.0))
+        return xp.concat([xp.astype(cell == float(k), xp.float64) for k in range(len(self.edges) + 1)], axis=1)
 
+    def tail_cells(self, mean: FloatArray, noise: float) -> TailCells:
+        """The cells in the tails whose shares clearly exceed the noise."""
+        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
+        ends = np.clip(self.centre[:, None] + self.spread[:, None] * edges, -1.0, 1.0)
+        shares, in_tail = self.shares(mean), (edges[:-1] >= TAIL) | (edges[1:] <= -TAIL)
+        column, cell = np.nonzero((shares > TAIL_NOISE * noise) & in_tail & (ends[:, 1:] > ends[:, :-1]))
+        return TailCells(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
 
-def _as_many(xp: Namespace, held: Array) -> Array:
-    """In how many rows it holds, for each column; in memory a column at a time."""
-    if isinstance(held, np.ndarray):
-        return np.array([np.count_nonzero(column) for column in held.T], dtype=float)
-    return xp.sum(xp.astype(held, xp.float64), axis=0)
+    def constant_columns(self, mean: FloatArray, noise: float) -> tuple[ConstantColumn, ...]:
+        """Columns with at least 90 % of their values in one cell, and all of them as far as the noise shows."""
+        edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
+        columns = []
+        for j, shares in enumerate(self.shares(mean)):
+            cell, total = int(np.argmax(shares)), float(shares.sum())
+            if shares[cell] >= max(0.9 * total, total - 2 * noise * math.sqrt(len(shares))):
+                low, high = np.clip(self.centre[j] + self.spread[j] * edges[cell : cell + 2], -1.0, 1.0)
+                columns.append(ConstantColumn(j, float(low), float(high)))
+        return tuple(columns)
 
 
 @dataclass(frozen=True)
@@ -229,40 +245,44 @@ class Presence:
     empty: float = 0.0
 
     @property
-    def given(self) -> FloatArray:
-        """The shares with a value among rows that are not empty."""
+    def seen_if_any(self) -> FloatArray:
+        """The shares with a value in each column among rows that have any."""
         return np.minimum(self.seen / (1 - self.empty), 1.0)
 
     @property
-    def complete(self) -> bool:
-        return bool(np.all(self.given >= 1))
-
-    @property
-    def pairs(self) -> FloatArray:
-        """Shares of rows with values in both of two columns, if rows that are not empty miss them independently."""
-        both = (1 - self.empty) * np.outer(self.given, self.given)
+    def seen_pairs(self) -> FloatArray:
+        """Shares of rows with values in both of two columns, if rows that have any value miss others independently."""
+        both = (1 - self.empty) * np.outer(self.seen_if_any, self.seen_if_any)
         both[np.diag_indices(len(both))] = self.seen
         return both
 
-    def patterns(self, P: int, rng: np.random.Generator) -> FloatArray | None:
-        """P patterns of rows that are not empty (1 where a value is seen), None where no value is missing."""
-        if self.complete:
+    def patterns(self, count: int, rng: np.random.Generator) -> FloatArray | None:
+        """Random patterns of rows that have any value (1 where one is seen); None where no value is missing."""
+        if np.all(self.seen_if_any >= 1):
             return None
-        found = (rng.random((20 * P, len(self.seen))) < self.given).astype(float)
-        found = found[found.sum(axis=1) > 0]
-        return found[:P] if len(found) else np.ones((1, len(self.seen)))
+        patterns = (rng.random((20 * count, len(self.seen))) < self.seen_if_any).astype(float)
+        patterns = patterns[patterns.sum(axis=1) > 0]
+        return patterns[:count] if len(patterns) else np.ones((1, len(self.seen)))
 
 
-class Far(NamedTuple):
-    """Cells far from a column's centre that hold rows: the column, the ends in unit coordinates, the share of rows."""
+class ConstantColumn(NamedTuple):
+    """A column with all its values in one cell of the histogram, and the ends of that cell in unit coordinates."""
+
+    column: int
+    low: float
+    high: float
+
+
+class TailCells(NamedTuple):
+    """Cells of the histograms in the tails that hold rows: the column, the ends in unit coordinates, the share."""
 
     column: NDArray[np.intp]
     low: FloatArray
     high: FloatArray
     share: FloatArray
 
-    def moments(self, centre: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the columns, what lies far from the centres added to centre and spread."""
+    def with_tails(self, centre: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the columns: those of the other rows (centre, spread) and the tails."""
         away = (self.low + self.high) / 2 - centre[self.column]
         first, second, share = np.zeros(len(centre)), np.zeros(len(centre)), np.zeros(len(centre))
         np.add.at(first, self.column, self.share * away)
@@ -271,27 +291,28 @@ class Far(NamedTuple):
         share = np.minimum(share, 0.9)
         return centre + first, np.sqrt((1 - share) * spread**2 + np.maximum(second - first**2, 0.0))
 
-    def rows(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """The rows with values in far cells, each in one of them at least: the cells by their shares, and every
-        further column that has such cells in half of the rows.
+    def moved_into(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The rows, each with at least one value moved into a cell of the tails.
+
+        The first cell is drawn by the shares; every other column with such cells is moved too in half of the rows.
         """
         rows = rows.copy()
         first = rng.choice(len(self.share), size=len(rows), p=self.share / self.share.sum())
         for j in np.unique(self.column):
             cells = np.flatnonzero(self.column == j)
             cell = rng.choice(cells, size=len(rows), p=self.share[cells] / self.share[cells].sum())
-            own = self.column[first] == j
-            cell = np.where(own, first, cell)
+            is_first = self.column[first] == j
+            cell = np.where(is_first, first, cell)
             value = self.low[cell] + rng.random(len(rows)) * (self.high - self.low)[cell]
-            rows[:, j] = np.where(own | (rng.random(len(rows)) < 0.5), value, rows[:, j])
+            rows[:, j] = np.where(is_first | (rng.random(len(rows)) < 0.5), value, rows[:, j])
         return rows
 
 
-class Moments(NamedTuple):
-    """What the second moments imply, in coordinates of unit spread: variances along directions between centres.
+class VarianceComponents(NamedTuple):
+    """The second moments of columns of unit spread, divided into the variance of centres and that within components.
 
-    ``directions`` are columns, ``between`` the variance of centres along each, ``within`` that of a component in any,
-    ``edge`` what noise alone can look like, ``correlation`` that of all rows together.
+    ``directions`` are orthonormal columns, ``between`` the variance of centres along each, ``within`` the variance of a
+    component in any direction, ``edge`` the largest eigenvalue that noise alone has, ``correlation`` that of all rows.
     """
 
     directions: FloatArray

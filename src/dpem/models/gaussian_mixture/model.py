@@ -143,7 +143,7 @@ class GaussianMixture(SurrogateModel):
         if noise:
             privacy = np.maximum(np.hypot(noise * errors[0], errors[2]), 1e-12)
             change = np.clip((reported(own) - reported(fit.queried[0])) / privacy, -10.0, 10.0)
-            factor = min(max(1.0, TUNING.unsettled * math.sqrt(float(np.mean(change**2)))), 4.0)
+            factor = min(max(1.0, TUNING.unsettled * math.sqrt(float(np.mean(change**2)))), TUNING.most_unsettled)
             errors[[0, 2]] *= factor
         first = own.reordered(order)
         sizeable = first.weights >= TUNING.sizeable

@@ -1,6 +1,6 @@
-"""A sketch of where rows lie: noisy values of their characteristic function along public lines.
+"""The sketch: noisy values of the characteristic function of the rows along public lines.
 
-From one release any number of components and of restarts can be tried at no further price.
+Mixtures with any number of components can be fitted to one release, at no further price.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dpem.queries.narrow import NarrowQuery, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
-_FARTHEST, _STEEPEST = 1e3, 1e100
+#: Phases and tangents are clipped to these sizes, so that they are finite.
+LARGEST_PHASE, LARGEST_TANGENT = 1e3, 1e100
 #: Phases that are handled at a time in memory.
 CACHED = 2**14
 
 
 def few_columns(d: int, K: int) -> bool:
-    """Whether there are too few columns to leave any direction out: second moments then only scale."""
+    """Whether the sketch covers all directions: columns are hardly more than the directions between K centres."""
     return d <= max(K - 1, 2) + 1
 
 
@@ -48,17 +49,18 @@ def largest_slice(amplitudes: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class Sketch(NarrowQuery):
-    """Σ √a_f·(cos fθ, sin fθ) over lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread, and c for every
-    row that counts, c² = M·Σ a_f with M lines.
+    """Σ √a_f·(cos fθ, sin fθ) for M lines u and f = 1 … L, with θ = base·u·z, z = (x − centre)/spread; and Σ c, which
+    counts the rows, c² = M·Σ a_f.
 
-    Rows without any value do not count: they add 0. Missing values of others are filled by their conditional means
-    under one Gaussian (mean 0, ``correlation``); if only ``complete`` rows count, nothing is filled.
+    A row without any value contributes 0. Missing values of others are replaced by their conditional means under one
+    Gaussian (mean 0, ``correlation``). With ``complete``, rows with missing values contribute 0 too.
 
     *Lemma.* Replacing a row moves the sum by at most √(M·max_s 2Σ a_f(1 − cos fs)). *Proof.* On one line two rows'
-    values differ by Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are; the lines' squares
-    add. A row that does not count is at the squared distance M·Σ a_f + c² = 2M·Σ a_f from one that does: M times the
-    mean over s of what is maximised. ∎ Nothing is clipped: a point of the unit circle is bounded by itself. Powers of
-    e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by 10⁻⁹.
+    values have the squared distance Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are;
+    those of the lines add. A row that contributes 0 is at the squared distance M·Σ a_f + c² = 2M·Σ a_f from another: M
+    times the mean over s of the function that is maximised. ∎ Nothing is clipped, as points of the unit circle are
+    bounded.
+    Powers of e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by 10⁻⁹.
     """
 
     centre: FloatArray = field(repr=False)
@@ -76,12 +78,12 @@ class Sketch(NarrowQuery):
     @property
     def bound(self) -> Bound:
         change = math.sqrt(len(self.lines) * largest_slice(self.amplitudes)) * (1 + 1e-9)
-        size = math.sqrt(2) * self.one * (1 + 1e-9)
+        size = math.sqrt(2) * self.unit * (1 + 1e-9)
         return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
 
     @property
-    def one(self) -> float:
-        """c, what a row adds that counts."""
+    def unit(self) -> float:
+        """c, the contribution of a row to the count."""
         return math.sqrt(len(self.lines) * float(np.sum(self.amplitudes)))
 
     @property
@@ -92,13 +94,13 @@ class Sketch(NarrowQuery):
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         theta, counts = self._phases(xp, x), self._counts(xp, x)
-        one = xp.reshape(self.one * xp.sum(counts), (1,))
+        count = xp.reshape(self.unit * xp.sum(counts), (1,))
         if isinstance(theta, np.ndarray):
-            return np.concatenate([self._waves_in_memory(counts, theta), one])
-        return xp.concat([*(counts @ wave for wave in self._waves(xp, theta)), one])
+            return np.concatenate([self._sums_in_memory(counts, theta), count])
+        return xp.concat([*(counts @ wave for wave in self._waves(xp, theta)), count])
 
     def _counts(self, xp: Namespace, x: Array) -> Array:
-        """1 for rows that count, 0 for others."""
+        """1 for rows that are counted, 0 for others."""
         seen = xp.isfinite(x)
         return xp.astype(xp.all(seen, axis=1) if self.complete else xp.any(seen, axis=1), xp.float64)
 
@@ -106,12 +108,12 @@ class Sketch(NarrowQuery):
         """θ of each row and line (m × M)."""
         z = (x - like(xp, self.centre, x)) / like(xp, self.spread, x)
         one = Gaussians(np.ones(1), np.zeros((1, len(self.centre))), self.correlation[None])
-        across = one.roots[0].T @ (self.base * self.lines.T)  # from whitened rows to phases
-        return one.by_row(xp, z, lambda seen: seen[0].v @ like(xp, across, x))
+        to_phases = one.roots[0].T @ (self.base * self.lines.T)
+        return one.by_row(xp, z, lambda rows: rows[0].v @ like(xp, to_phases, x))
 
     def _waves(self, xp: Namespace, theta: Any) -> Iterator[Array]:
         """√a_f·cos fθ and √a_f·sin fθ for f = 1 … L."""
-        theta = xp.clip(zero_nonfinite(xp, theta), -_FARTHEST, _FARTHEST)
+        theta = xp.clip(zero_nonfinite(xp, theta), -LARGEST_PHASE, LARGEST_PHASE)
         cos1, sin1 = xp.cos(theta), xp.sin(theta)
         cos, sin = cos1, sin1
         for f, amplitude in enumerate(self.amplitudes):
@@ -120,8 +122,9 @@ class Sketch(NarrowQuery):
             yield math.sqrt(amplitude) * cos
             yield math.sqrt(amplitude) * sin
 
-    def _waves_in_memory(self, weight: FloatArray, theta: FloatArray) -> FloatArray:
-        """The same with e^{iθ} as complex numbers, some rows at a time: what a core's cache holds.
+    def _sums_in_memory(self, weight: FloatArray, theta: FloatArray) -> FloatArray:
+        """The weighted sums of the same over the rows, with e^{iθ} as complex numbers, as many rows at a time as a
+        core's cache holds.
 
         e^{iθ} is (1 − t², 2t)/(1 + t²) with t = tan θ/2, one function where cosine and sine are two. That is a point of
         the unit circle for every finite t, up to 4·2⁻⁵², so the bound does not rest on how well t is computed.
@@ -130,22 +133,22 @@ class Sketch(NarrowQuery):
         length = max(16, CACHED // theta.shape[1])
         for first in range(0, len(theta), length):
             rows = slice(first, first + length)
-            phase = np.where(np.isfinite(theta[rows]), np.clip(theta[rows], -_FARTHEST, _FARTHEST), 0.0)
-            t = np.fmax(np.fmin(np.tan(phase / 2), _STEEPEST), -_STEEPEST)  # a number, whatever came
+            phase = np.where(np.isfinite(theta[rows]), np.clip(theta[rows], -LARGEST_PHASE, LARGEST_PHASE), 0.0)
+            t = np.fmax(np.fmin(np.tan(phase / 2), LARGEST_TANGENT), -LARGEST_TANGENT)  # NaN too becomes finite
             square = t * t
-            scale, one = 1.0 / (1.0 + square), np.empty(phase.shape, dtype=complex)
-            np.multiply(1.0 - square, scale, out=one.real)
-            np.multiply(2.0 * t, scale, out=one.imag)
-            wave, own = one.copy(), weight[rows].astype(complex)
+            scale, unit = 1.0 / (1.0 + square), np.empty(phase.shape, dtype=complex)
+            np.multiply(1.0 - square, scale, out=unit.real)
+            np.multiply(2.0 * t, scale, out=unit.imag)
+            wave, row_weights = unit.copy(), weight[rows].astype(complex)
             for f in range(len(self.amplitudes)):
                 if f:
-                    wave *= one
-                total[f] += over_rows(np, own, wave)
+                    wave *= unit
+                total[f] += over_rows(np, row_weights, wave)
         total *= np.sqrt(self.amplitudes)[:, None]
         return np.stack([total.real, total.imag], axis=1).ravel()
 
     def read(self, mean: FloatArray) -> tuple[NDArray[np.complex128], float]:
-        """The characteristic function (L × M, complex) of the rows that count, and their share, of an answer."""
-        share = min(max(float(mean[-1]) / self.one, 0.02), 1.0)
+        """The characteristic function (L × M, complex) of the counted rows, and their share, from an answer."""
+        share = min(max(float(mean[-1]) / self.unit, 0.02), 1.0)
         waves = mean[:-1].reshape(len(self.amplitudes), 2, len(self.lines)) / share
         return np.asarray((waves[:, 0] + 1j * waves[:, 1]) / np.sqrt(self.amplitudes)[:, None], complex), share
