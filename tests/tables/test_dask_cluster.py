@@ -205,7 +205,9 @@ class Quoting(PlainSum):
 
 def test_no_message_quotes_a_row(client):
     rows = da.full((40, 3), 7123.25, chunks=(10, 3)).persist()
-    with pytest.raises(RuntimeError, match=r"could not be computed \(ValueError\); what this fit was charged") as error:
+    with pytest.raises(
+        RuntimeError, match=r"could not be computed \(ValueError\); the charge for this fit stays"
+    ) as error:
         DaskSource(rows).total(Quoting())
     text = dd.from_pandas(pd.DataFrame({"a": ["7123.25 Rome"] * 4}), npartitions=2)
     lying = DaskSource(text.map_partitions(lambda part: part, meta={"a": float}))

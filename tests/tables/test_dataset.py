@@ -88,9 +88,9 @@ def test_chunks_are_bounded_and_the_same_on_every_pass(tmp_path):
 def test_columns_come_in_the_order_wanted_and_no_others_are_read(tmp_path, X, monkeypatch):
     pq.write_table(table(X, NAMES).append_column("text", pa.array(["u"] * len(X))), tmp_path / "t.parquet")
     columns_read = []
-    read = dataset_module._Opened.read
+    read = dataset_module._ParquetReader.read
     monkeypatch.setattr(
-        dataset_module._Opened,
+        dataset_module._ParquetReader,
         "read",
         lambda self, file, groups, names: columns_read.extend(names) or read(self, file, groups, names),
     )
@@ -105,13 +105,13 @@ def test_a_large_table_is_read_as_needed_and_a_small_one_once(tmp_path, X, monke
     pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=100)
     source = DatasetSource(tmp_path / "t.parquet", columns=["c", "a"], target="b")
     columns_read = set()
-    read = dataset_module._Opened.read
+    read = dataset_module._ParquetReader.read
 
     def spied(self, file, groups, names):
         columns_read.update(names)
         return read(self, file, groups, names)
 
-    monkeypatch.setattr(dataset_module._Opened, "read", spied)
+    monkeypatch.setattr(dataset_module._ParquetReader, "read", spied)
 
     class Products:
         label, bound, blocked, reads = "products", Bound.symmetric(linf=9.0), False, np.array([1])
@@ -258,11 +258,11 @@ def test_damage_that_shows_while_reading(tmp_path):
 
 
 def test_folders_that_are_no_table(tmp_path):
-    with pytest.raises(ValueError, match="holds no Parquet or Arrow file"):
+    with pytest.raises(ValueError, match="contains no Parquet or Arrow file"):
         DatasetSource(tmp_path)
     write(tmp_path / "a.parquet", x=[1.0], y=[1.0])
     pa.feather.write_feather(pa.table({"x": [1.0]}), tmp_path / "b.arrow")
-    with pytest.raises(ValueError, match="holds both Parquet and Arrow files"):
+    with pytest.raises(ValueError, match="contains both Parquet and Arrow files"):
         DatasetSource(tmp_path)
     (tmp_path / "b.arrow").unlink()
     write(tmp_path / "b.parquet", x=[1.0])

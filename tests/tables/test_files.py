@@ -69,7 +69,10 @@ def test_missing_entries_of_a_csv(tmp_path):
     ("text", "message"),
     [
         ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
-        ("a,b\n1,2\n4242,1,1\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
+        (
+            "a,b\n1,2\n4242,1,1\n",
+            "every row of {} must have 2 entries, as its first line has, but one has not.",
+        ),
         ("", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
         ("\n1,2\n", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
         ("a,b\n", "{} has a header but no rows."),
@@ -77,7 +80,7 @@ def test_missing_entries_of_a_csv(tmp_path):
         ("a,NA\n1,2\n", "the first line of {} must name the columns, but it holds numbers or empty entries."),
         (
             "a,b,a\n1,2,3\n",
-            "the first line of {} must name each column once, but the name of column number 3 is that of an earlier "
+            "the first line of {} must name each column once, but column 3 has the name of an earlier "
             "one: rename it in the file.",
         ),
     ],

@@ -52,13 +52,13 @@ def init(session: Session, data: str, sep: str | None, encoding: str, out: str, 
 
 def _columns(path: Path, sep: str | None, encoding: str) -> tuple[dict[str, str], str | None]:
     """The columns' names with their types, which are empty for a text file, and the file's separator."""
-    from dpem.tables.csv import TEXTS, kind_of
+    from dpem.tables.csv import SEPARATORS, kind_of
     from dpem.tables.dataset import schema_of
     from dpem.tables.files import columns_of
 
     if not path.exists():
         raise FileNotFoundError(f"{str(path)!r} cannot be read: there is no such file or folder.")
-    if kind_of(path) not in TEXTS:
+    if kind_of(path) not in SEPARATORS:
         schema = schema_of(path)
         return {name: str(schema.field(name).type) for name in schema.names}, None
     candidates = []

@@ -1,7 +1,6 @@
-"""Tables in text files (CSV), read once into memory. A cell that is not what its column holds is missing.
+"""Tables in text files (CSV), read once into memory. A cell that does not fit its column is missing.
 
-Arrow's own messages quote cells and rows; these do not, and of the first line, which may be a record, they repeat only
-what the caller named.
+Messages quote no cell, as Arrow's own do, and of the first line, which may be a record, only names in the arguments.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from dpem.tables.entries import MISSING, Levels, number
 from dpem.tables.frame import Frame, FrameSource
 from dpem.tables.persons import new_secret
 
-#: Files of text by how their names end, and what stands between entries.
-TEXTS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
-#: How a compressed one's name ends.
+#: The separator of a text file, by the ending of its name.
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
+#: Endings of the names of compressed text files.
 COMPRESSED = (".gz", ".bz2", ".zip")
 
-#: Bytes that are parsed at a time: no row may be longer, so more are tried where one is.
-BLOCKS = (1 << 20, 1 << 26, 2**31 - 1)
+#: Bytes that are parsed at a time. No row may be longer than a block, so longer blocks are tried in turn.
+BLOCK_SIZES = (1 << 20, 1 << 26, 2**31 - 1)
 
 _UNREADABLE = (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, zipfile.BadZipFile)
 
@@ -54,11 +53,11 @@ class TextFormat(NamedTuple):
     @classmethod
     def of(cls, path: Path, sep: str | None = None, decimal: str = ".", *more: Any) -> TextFormat:
         """The format that the file's name implies, unless arguments override it."""
-        return cls(TEXTS[kind_of(path)] if sep is None else sep, decimal, *more)
+        return cls(SEPARATORS[kind_of(path)] if sep is None else sep, decimal, *more)
 
 
 def kind_of(path: Path) -> str:
-    """The ending of a file's name, without that of a compression.
+    """The ending of a file's name, without the ending of a compression.
 
     >>> kind_of(Path("visits.CSV.gz"))
     '.csv'
@@ -67,34 +66,33 @@ def kind_of(path: Path) -> str:
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
     kind = Path(name).suffix
-    return kind if kind in TEXTS else path.suffix.lower()
+    return kind if kind in SEPARATORS else path.suffix.lower()
 
 
-def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any]) -> FrameSource:
-    """The wanted columns in memory."""
-    _check(layout)
+def read_csv(path: Path, layout: TextFormat, choice: Mapping[str, Any]) -> FrameSource:
+    """The selected columns in memory; ``choice`` holds the arguments of :func:`~dpem.tables.columns.select`."""
     names = header(path, layout)
-    columns, target, person = (wanted.get(what) for what in ("columns", "target", "person"))
-    levels: Mapping[str, Levels] = wanted.get("levels") or {}
+    columns, target, person = (choice.get(key) for key in ("columns", "target", "person"))
+    levels: Mapping[str, Levels] = choice.get("levels") or {}
     requested = () if columns is None or isinstance(columns, str) else columns
-    declared = {name for name in (*requested, *wanted["exclude"], *levels, target, person) if isinstance(name, str)}
-    unknown = sorted(declared - set(names))
+    chosen = {name for name in (*requested, *choice["exclude"], *levels, target, person) if isinstance(name, str)}
+    unknown = sorted(chosen - set(names))
     if unknown:
         _refuse_separator(path, names, layout)
-        # A first line that has another of the names is a header, and may be quoted; else it may be a record.
-        hint = suggestion(unknown[0], names if declared & set(names) else [], ": its first line must name the columns.")
+        # A first line with one of the chosen names is a header and may be quoted; another may be a record.
+        hint = suggestion(unknown[0], names if chosen & set(names) else [], ": its first line must name the columns.")
         raise ValueError(f"{path} has no column {unknown[0]!r}{hint}")
     schema = pa.schema([(name, pa.float64()) for name in names])
-    selection = select(schema, columns, target, exclude=wanted["exclude"], levels=levels, person=person)
+    selection = select(schema, columns, target, exclude=choice["exclude"], levels=levels, person=person)
     _refuse_separator(path, names, layout)
     table = _cells(path, layout, selection, names)
     if table.num_rows == 0:
         raise ValueError(f"{path} has a header but no rows.")
-    lookups = {name for name, each in levels.items() if each.needs_lookup}
+    lookups = {name for name, own in levels.items() if own.needs_lookup}
     converted = {}
     cells = {name: table.column(name) for name in selection.read}
-    many_passes = table.num_rows * selection.row_bytes > CACHE_BYTES  # each would join a column's pieces again
-    del table  # a column's pieces go as soon as they are one
+    in_one_piece = table.num_rows * selection.row_bytes > CACHE_BYTES  # else each pass would join the chunks again
+    del table  # so that the chunks of a column can be freed
     for name in selection.read:
         column = cells.pop(name)
         if name == person:
@@ -103,23 +101,22 @@ def read_csv(path: Path, layout: TextFormat, wanted: Mapping[str, Any]) -> Frame
         if pa.types.is_binary(column.type):
             column = _decoded(column)
             column = pa.array(selection.numbers(name, column if name in lookups else _standard_numbers(column, layout)))
-        converted[name] = column.combine_chunks() if many_passes and isinstance(column, pa.ChunkedArray) else column
-    plain = Selection(selection.features, target, selection.dtype, person=person)
-    source = FrameSource(Frame(pa.table(converted)), plain)
+        converted[name] = column.combine_chunks() if in_one_piece and isinstance(column, pa.ChunkedArray) else column
+    numeric = Selection(selection.features, target, selection.dtype, person=person)
+    source = FrameSource(Frame(pa.table(converted)), numeric)
     source.text_levels = dict(selection.levels)
     return source
 
 
 def kept_columns(path: Path, layout: TextFormat, names: Sequence[str]) -> pa.Table:
-    """Columns of the file, unconverted."""
-    known = header(path, layout)
-    table = _table(path, layout, dict.fromkeys(names, pa.binary()), known)
+    """Columns of the file as texts."""
+    table = _table(path, layout, dict.fromkeys(names, pa.binary()), header(path, layout))
     return pa.table({name: _decoded(table.column(name)) for name in names})
 
 
 def _cells(path: Path, layout: TextFormat, selection: Selection, names: Sequence[str]) -> pa.Table:
-    """The cells of the columns that are read: as numbers where every one is a number, else as they are written."""
-    lookups = {name for name, each in selection.levels.items() if each.needs_lookup}
+    """The cells of the columns that are read, as numbers if all are numbers, else as bytes."""
+    lookups = {name for name, own in selection.levels.items() if own.needs_lookup}
     texts = {name: pa.binary() for name in selection.read if name in lookups or name == selection.person}
     if layout.thousands is None:
         numeric = {name: pa.float64() for name in selection.read} | texts
@@ -131,7 +128,7 @@ def _cells(path: Path, layout: TextFormat, selection: Selection, names: Sequence
 
 
 class _NotNumbers(ValueError):
-    """A cell is no number."""
+    """A cell is not a number."""
 
 
 def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], names: Sequence[str]) -> pa.Table:
@@ -142,35 +139,34 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
         decimal_point=layout.decimal,
         check_utf8=False,
     )
-    mark = new_secret().hex()  # no line of the file is equal to it
-    end, ended = mark if len(names) > 1 else f"{mark}{layout.sep}", False
+    mark = new_secret().hex()  # no line of the file equals it
+    last_line, reached_end = mark if len(names) > 1 else f"{mark}{layout.sep}", False
 
-    def other_length(row: Any) -> str:
-        nonlocal ended
-        ended = ended or row.text == end
-        return "skip" if row.text == end else "error"
+    def handle_invalid_row(row: Any) -> str:
+        nonlocal reached_end
+        reached_end = reached_end or row.text == last_line
+        return "skip" if row.text == last_line else "error"
 
     quotes = _has_quotes(path)
-    # Where there is one column, an empty line is a row whose entry is missing.
     parsing = pa.csv.ParseOptions(
         delimiter=layout.sep,
-        ignore_empty_lines=len(names) > 1,
+        ignore_empty_lines=len(names) > 1,  # in a single column, an empty line is a row with a missing entry
         newlines_in_values=quotes,
-        invalid_row_handler=other_length if quotes else None,  # Arrow's threads may call it until the process ends
+        invalid_row_handler=handle_invalid_row if quotes else None,  # Arrow keeps it until the process ends
     )
     message = ""
-    for block in BLOCKS:
-        reading = pa.csv.ReadOptions(block_size=block)
+    for block_size in BLOCK_SIZES:
+        reading = pa.csv.ReadOptions(block_size=block_size)
         try:
-            with _opened(path, layout) as file, _hide_rows():
-                text = _Ended(file, end) if quotes else file
+            with _opened(path, layout) as file, _no_unraisable_messages():
+                text = _WithLastLine(file, last_line) if quotes else file
                 table = pa.csv.read_csv(text, read_options=reading, parse_options=parsing, convert_options=options)
         except (pa.ArrowException, *_UNREADABLE) as error:
             message = str(error)
             if "straddling" not in message:
                 break
         else:
-            if quotes and not ended:
+            if quotes and not reached_end:
                 raise ValueError(f"{path} has an entry with an opening quote but no closing one.")
             return table
     if re.search(r"[Ii]n CSV column #\d+", message):
@@ -179,8 +175,8 @@ def _table(path: Path, layout: TextFormat, kinds: Mapping[str, pa.DataType], nam
 
 
 @contextmanager
-def _hide_rows() -> Iterator[None]:
-    """Keep quiet about a row of another length that is no UTF-8: Python would print a byte of it."""
+def _no_unraisable_messages() -> Iterator[None]:
+    """Suppress Python's message about a row of another length that is not UTF-8, which would quote a byte of it."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         yield
@@ -189,22 +185,22 @@ def _hide_rows() -> Iterator[None]:
 
 
 def _has_quotes(path: Path) -> bool:
-    """Whether entries may be in quotes: then a line need not be a row, and reading takes half as long again."""
-    if path.suffix.lower() not in TEXTS:
+    """Whether entries may be in quotes: then a row may have several lines, and reading takes 1.5 times as long."""
+    if path.suffix.lower() not in SEPARATORS:
         return True
     with path.open("rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 return content.find(b'"') >= 0
-        except (OSError, ValueError):  # an empty file, or one that cannot be mapped
+        except (OSError, ValueError):  # the file is empty or cannot be mapped
             return True
 
 
-class _Ended(io.RawIOBase):
-    """A file with one more line. Arrow reports this line if it begins a row, that is if all quotes were closed."""
+class _WithLastLine(io.RawIOBase):
+    """A file with an additional last line. Arrow reports it as an invalid row if every quote before it was closed."""
 
     def __init__(self, file: Any, line: str) -> None:
-        self._file, self._line, self._last = file, line, b"\n"
+        self._file, self._line, self._last_byte = file, line, b"\n"
 
     def readable(self) -> bool:
         return True
@@ -212,21 +208,21 @@ class _Ended(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         data = bytes(self._file.read(size))
         if data:
-            self._last = data[-1:]
+            self._last_byte = data[-1:]
         elif self._line:
-            before = "" if self._last in b"\r\n" else "\n"
-            data, self._line = f"{before}{self._line}\n".encode(), ""
+            line_end = "" if self._last_byte in b"\r\n" else "\n"
+            data, self._line = f"{line_end}{self._line}\n".encode(), ""
         return data
 
 
 def _opened(path: Path, layout: TextFormat) -> Any:
-    """The file's bytes, decompressed, in UTF-8; what another encoding has no letter for is replaced."""
+    """The file's bytes, decompressed, in UTF-8; bytes that are invalid in another encoding are replaced."""
     if path.suffix.lower() == ".zip":
         archive = zipfile.ZipFile(path)
-        inside = [name for name in archive.namelist() if not name.endswith("/")]
-        if len(inside) != 1:
-            raise ValueError(f"{path} must hold one file, but it holds {len(inside)}.")
-        file: Any = archive.open(inside[0])
+        members = [name for name in archive.namelist() if not name.endswith("/")]
+        if len(members) != 1:
+            raise ValueError(f"{path} must contain one file, but it contains {len(members)}.")
+        file: Any = archive.open(members[0])
     else:
         file = pa.input_stream(str(path), compression="detect")
     if codecs.lookup(layout.encoding).name == "utf-8":
@@ -236,14 +232,14 @@ def _opened(path: Path, layout: TextFormat) -> Any:
 
 
 def header(path: Path, layout: TextFormat) -> list[str]:
-    """The column names. A line of numbers is a record, not a header, and no message may quote it."""
+    """The column names. A first line with a number is a record, and no message quotes it."""
     _check(layout)
     try:
         with _opened(path, layout) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
             names = next(csv.reader(text, delimiter=layout.sep), [])
     except (*_UNREADABLE, pa.ArrowException, ValueError) as error:
-        if isinstance(error, ValueError) and "must hold one file" in str(error):
+        if isinstance(error, ValueError) and "must contain one file" in str(error):
             raise
         raise_alone(OSError(_plain_message("", path, [])))
     if not names:
@@ -257,10 +253,10 @@ def header(path: Path, layout: TextFormat) -> list[str]:
     if any(name in MISSING or _is_record(part) for name in names for part in re.split(r"[,;|\t]", name)):
         raise ValueError(f"the first line of {path} must name the columns, but it holds numbers or empty entries.")
     if len(set(names)) < len(names):
-        twice = [str(place + 1) for place, name in enumerate(names) if name in names[:place]]
+        repeated = [str(j + 1) for j, name in enumerate(names) if name in names[:j]]
         raise ValueError(
-            f"the first line of {path} must name each column once, but the name of column number {', '.join(twice)} is "
-            "that of an earlier one: rename it in the file."
+            f"the first line of {path} must name each column once, but column {', '.join(repeated)} has the name "
+            "of an earlier one: rename it in the file."
         )
     return names
 
@@ -276,7 +272,7 @@ def _check(layout: TextFormat) -> None:
     if layout.thousands in (layout.sep, layout.decimal):
         raise ArgumentError("thousands", "must differ from sep and decimal.")
     try:
-        "".encode(layout.encoding)  # refuses codecs that are not of texts
+        "".encode(layout.encoding)  # raises for codecs that do not encode texts
     except (LookupError, TypeError):
         raise ArgumentError(
             "encoding", "must be the name of a text encoding, such as utf-8, cp1252 or latin-1."
@@ -284,7 +280,7 @@ def _check(layout: TextFormat) -> None:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Bytes as texts; what is no UTF-8 is replaced, cell by cell."""
+    """Bytes as texts; invalid UTF-8 is replaced, cell by cell."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -293,7 +289,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _standard_numbers(column: pa.ChunkedArray, layout: TextFormat) -> pa.ChunkedArray:
-    """Numbers spelled with a point before decimals and nothing between thousands."""
+    """Numbers spelled with a decimal point and without a thousands separator."""
     if layout.thousands is not None:
         column = pc.replace_substring(column, layout.thousands, "")
     if layout.decimal != ".":
@@ -302,7 +298,7 @@ def _standard_numbers(column: pa.ChunkedArray, layout: TextFormat) -> pa.Chunked
 
 
 def _refuse_separator(path: Path, names: Sequence[str], layout: TextFormat) -> None:
-    """Refuse a file of which one column seems to be several."""
+    """Raise an error if the only column seems to be several columns with another separator."""
     other = next((mark for mark in (";", "\t", "|", ",") if mark != layout.sep and mark in names[0]), None)
     if len(names) == 1 and other is not None:
         mark = "a tab" if other == "\t" else repr(other)
@@ -316,7 +312,7 @@ def _plain_message(message: str, path: Path, names: Sequence[str]) -> str:
 
 
 def _is_record(text: str) -> bool:
-    """Whether an entry of the first line cannot be a name: a number, a date, a time, an address."""
+    """Whether an entry of the first line cannot be a name: a number, a date, a time, an e-mail address."""
     text = text.strip(" \"'")
     dated = re.fullmatch(r"[\d\s.:/TZ+-]*\d[\d\s.:/TZ+-]*|.*@.*", text)
     return not math.isnan(number(text.replace(",", "."))) or bool(dated)

@@ -1,7 +1,7 @@
 """The tasks that run on Dask's workers, and the messages of their failures.
 
-One thing must not happen on a worker: that a message quotes a row (Dask logs a failed task's exception and sends it to
-the client). A block is summed by the one thread that Dask gave it; a worker's threads sum blocks side by side.
+No message on a worker may quote a row, since Dask logs the exception of a failed task and sends it to the client. A
+block is summed by the thread that Dask assigns to it; a worker's threads sum blocks in parallel.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from dpem.tables.entries import Levels, convert
 from dpem.tables.frame import Frame, column_of
 from dpem.tables.persons import first_rows, rows_by_person
 
-#: How many partial sums one task of the tree adds.
+#: The number of partial sums that one task of the tree adds.
 FAN_IN = 8
-#: How many partial sums may be left for the calling process to add.
+#: The most partial sums that are sent to the calling process.
 FETCHED = 32
-#: Seconds that a cluster may be without a single worker before a query is given up.
+#: Seconds without any worker after which a query fails.
 PATIENCE = 60.0
 
 
 class BadBlock(ValueError):
-    """A block differs from what its collection declares; the message quotes nothing."""
+    """A block differs from the declaration of its collection; the message quotes no entry."""
 
 
 class BlockFailed(RuntimeError):
-    """A block could not be summed; the message is the type of the error, without its words."""
+    """A block could not be summed; the message is the type of the error alone."""
 
 
 def hide_message(task: Callable[..., Any]) -> Callable[..., Any]:
-    """A task whose failures name only a type: messages of numpy or pandas may quote an entry."""
+    """The task with errors that state only their type: messages of NumPy or pandas may quote an entry."""
 
     @functools.wraps(task)
     def run(*args: Any) -> Any:
@@ -64,7 +64,7 @@ def hide_message(task: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, eq=False)
 class BlockQuery:
-    """A query with what every block needs to sum it. It is one node of the graph, so that a worker fetches it once."""
+    """A query, and the number and dtype of the features that it is summed over. It is one node of the graph."""
 
     query: Query
     n_features: int
@@ -74,19 +74,19 @@ class BlockQuery:
 @hide_message
 @np.errstate(all="ignore")
 def partial_sum(block_query: BlockQuery, rows: int, X: Any, y: Any = None) -> Partial | None:
-    """The query's sum over one block, in the chunks that an array in memory is read in; None if it has no rows."""
+    """The query's sum over one block, in the same chunks as an array in memory; None if it has no rows."""
     X = _as_floats(X, block_query.dtype)
     if X.shape != (rows, block_query.n_features) or (y is not None and np.shape(y) != (rows,)):
-        raise BadBlock("a block of X or y has another shape than its Dask collection says.")
+        raise BadBlock("a block of X or y has another shape than its Dask collection states.")
     source = ArraySource(X, None if y is None else _as_floats(y, np.dtype(np.float64)))
-    with thread_limit(1):  # Dask has threads of its own, one block on each
-        # What a chunk's sum has lost is a single zero: of a block of one chunk d numbers travel, not 2d.
+    with thread_limit(1):  # Dask has its own threads, one for each block
+        # The rounding error of a chunk's sum is one zero, so that a block of one chunk sends d numbers and not 2d.
         parts = [Partial(block_query.query.sum(chunk), np.zeros(())) for chunk in source.chunks()]
     return added(parts)
 
 
 def added(parts: Sequence[Partial | None]) -> Partial | None:
-    """The sum of the partial sums that there are, from left to right: a node of the tree."""
+    """The sum of the partial sums that are not None, from left to right: a node of the tree."""
     present = [part for part in parts if part is not None]
     return functools.reduce(add, present) if present else None
 
@@ -94,14 +94,14 @@ def added(parts: Sequence[Partial | None]) -> Partial | None:
 @hide_message
 @np.errstate(all="ignore")
 def numbers(part: Any, selection: Selection, reads: Collection[int] | None = None) -> Any:
-    """A partition of a DataFrame as a numpy array; with ``reads`` only these features mean something."""
+    """A partition of a DataFrame as a NumPy array; with ``reads`` only these features are read."""
     return rows_of(Frame(part).column, selection, reads=reads).X
 
 
 @hide_message
 @np.errstate(all="ignore")
 def responses(part: Any, levels: Levels | None) -> Any:
-    """A partition of a Series as a numpy array."""
+    """A partition of a Series as a NumPy array."""
     return convert(column_of(part), levels, np.dtype(np.float64))
 
 
@@ -126,12 +126,12 @@ def count_people(people: Any, secret: bytes) -> Any:
 
 @hide_message
 def kept_rows(people: Any, secret: bytes, persons: Any, most: Any) -> Any:
-    """Which rows of a block are kept: of each of ``persons`` at most ``most``."""
+    """Whether each row of a block is kept: at most ``most`` of each of ``persons``."""
     return first_rows(people, secret, persons, most)
 
 
 def _as_floats(values: Any, dtype: np.dtype) -> Any:
-    """A block as floats: entry by entry if it holds other things than its collection declared."""
+    """A block as floats, converted entry by entry if it has another type than its collection declares."""
     values = np.asarray(values)
     if values.dtype.kind in "fiub":
         return values.astype(dtype, copy=False)
@@ -139,7 +139,7 @@ def _as_floats(values: Any, dtype: np.dtype) -> Any:
 
 
 def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
-    """One query as one graph, a plain dictionary: as Delayed objects, a thousand blocks take half a second."""
+    """One query as one graph, a plain dictionary: Delayed objects of a thousand blocks would take half a second."""
     token = uuid.uuid4().hex
     node = f"dpem-query-{token}"
     tasks: dict[Any, Any] = {node: query}
@@ -159,21 +159,21 @@ def query_graph(query: BlockQuery, X: Any, y: Any) -> list[Delayed]:
 
 # --- Messages of a cluster that fails ---------------------------------------------------------------------------------
 
-_CHARGED = "what this fit was charged stays charged, and nothing was released."
+_CHARGED = "the charge for this fit stays, and nothing was released."
 LOST = f"the Dask scheduler was lost while the table was summed; {_CHARGED}"
 DIED = (
-    "the Dask workers that summed a block died one after the other, most often for want of memory: make the blocks "
+    "the Dask workers that summed a block died one after the other, most often for lack of memory: make the blocks "
     f"smaller; {_CHARGED}"
 )
 ALONE = f"the Dask scheduler has had no worker for {PATIENCE:.0f} seconds; {_CHARGED}"
 
 
 class NoWorkers(Exception):
-    """A cluster has nobody left to compute, and would wait for ever."""
+    """A cluster has no worker left, and would wait for ever."""
 
 
 def _compute(*collections: Any) -> Sequence[Any]:
-    """``dask.compute``, but a cluster that stays without workers is given up."""
+    """``dask.compute``, which fails if a cluster stays without workers."""
     parts, repack = unpack_collections(*collections)
     client = getattr(get_scheduler(collections=parts), "__self__", None) if parts else None
     if client is None or not hasattr(client, "nthreads"):
@@ -194,7 +194,7 @@ def _compute(*collections: Any) -> Sequence[Any]:
 
 
 def compute(*collections: Any, how: Callable[..., Any] = _compute) -> Sequence[Any]:
-    """The collections' values. A failure names only a type of error: other messages may quote a row."""
+    """The collections' values. An error states only the type of the failure: other messages may quote a row."""
     try:
         return tuple(how(*collections))
     except BadBlock as error:

@@ -1,4 +1,4 @@
-"""Tables in files, read through Arrow: Parquet and Arrow IPC (Feather), a file, a folder or a partitioned dataset."""
+"""Tables in Parquet and Arrow IPC (Feather) files: a file, a folder, or a partitioned dataset of Arrow's."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from dpem.tables.base import CHUNK_ROWS, Stride
 from dpem.tables.columns import Selection, refuse_repeated, rows_of, select
 from dpem.tables.entries import number
 from dpem.tables.frame import ConvertingSource
-from dpem.tables.parquet import Stretch, cut_rows, read_stretches
+from dpem.tables.parquet import RowRange, cut_rows, read_ranges
 
 if TYPE_CHECKING:
     from dpem.tables.entries import Column
 
-#: Formats by how a file's name ends.
+#: The format of a file, by the ending of its name.
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
-#: Bytes of a batch from a file that is not Parquet.
+#: Bytes of a batch from an IPC file.
 BATCH_BYTES = 64 << 20
 
 
 class DatasetSource(ConvertingSource):
-    """A table in Parquet or Arrow IPC files, of any size: only the named columns are read, a stretch of rows at a time.
+    """A table of any size in Parquet or Arrow IPC files; only the selected columns are read, some rows at a time.
 
     ``data`` is a file, a folder (also one with hive partitions, ``year=2024/part-0.parquet``) or a
     ``pyarrow.dataset.Dataset``. ``columns`` names the features in the order wanted, by default all columns but the
-    ``target``, which is the response, and those in ``exclude``. Numbers of every kind are taken: float32 if all
-    features are, else float64, to which large integers and decimals are rounded; nulls become NaN. ``levels`` declares
-    what the texts of a column can be: each is read as its place among them, and any other text as missing.
+    ``target``, which is the response, and those in ``exclude``. Rows are float32 if all features are, else float64, to
+    which large integers and decimals are rounded; nulls become NaN. ``levels`` declares the texts of a column: each is
+    read as the number of its level, and any other text as missing.
 
     Files are read in the order of their names, so the rows and their order are the same on every pass; if a file has
     changed in between, the pass is refused. The number of rows is taken from the files' metadata and is public. In a
-    table with partitions, or one whose files say that they are sorted, a row's place depends on what it holds: it is
-    read in float64 and cannot be split into batches.
+    table with partitions, or with files that are declared as sorted, the position of a row depends on its values: such
+    a table is read in float64 and cannot be split into batches.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "visits.parquet"
@@ -66,13 +66,13 @@ class DatasetSource(ConvertingSource):
         person: str | None = None,
     ) -> None:
         self._name = type(data).__name__ if isinstance(data, ds.Dataset) else str(data)
-        dataset = data if isinstance(data, ds.Dataset) else _dataset(Path(data))
+        dataset = data if isinstance(data, ds.Dataset) else _open_dataset(Path(data))
         fragments = _fragments(dataset)
         folders = {name for fragment in fragments for name in ds.get_partition_keys(fragment.partition_expression)}
         options: dict[str, Any] = {"exclude": exclude, "levels": levels, "numeric": folders, "person": person}
         selection = select(dataset.schema, columns, target, **options)
-        self.order_may_depend_on_values = any(map(_moves_rows, fragments))
-        self._select(selection.double() if self.order_may_depend_on_values else selection)  # see slack
+        self.order_may_depend_on_values = any(map(_is_ordered_by_values, fragments))
+        self._select(selection.double() if self.order_may_depend_on_values else selection)  # slack requires float64
         self._files = [_File(fragment, self._selection) for fragment in fragments]
         if columns is None and not exclude:
             for file in self._files:
@@ -98,26 +98,26 @@ class DatasetSource(ConvertingSource):
             file.check_unchanged()
 
     def _converted(self) -> Iterator[Chunk]:
-        begin, plan, opened = 0, [], _Opened()
+        begin, ranges, reader = 0, [], _ParquetReader()
         for file in self._files:
             if file.is_parquet:
-                plan += file.stretches(begin, opened)
+                ranges += file.row_ranges(begin, reader)
             else:
                 yield from file.batches(begin, self._stride)
             begin += file.n_rows
         names = self._selection.names
         needed = [name for j, name in enumerate(names) if self._reads is None or j in (*self._reads, self.n_features)]
-        yield from read_stretches(plan, self._selection, self._stride, needed)
+        yield from read_ranges(ranges, self._selection, self._stride, needed)
 
     def people(self) -> Iterator[Column]:
-        """Whose row each is, batch by batch in the order of the rows."""
+        """The column that identifies people, batch by batch in the order of the rows."""
         self._check_unchanged()
         for file in self._files:
             yield from file.column(self._selection.person or "")
 
 
 class _File:
-    """One file of a table (Arrow's fragment), with what is expected of it on every pass."""
+    """One file of a table (Arrow's fragment), with its rows, row groups and time of change."""
 
     def __init__(self, fragment: ds.Fragment, selection: Selection) -> None:
         self.fragment, self._selection = fragment, selection
@@ -134,22 +134,22 @@ class _File:
             if any(rows < 0 for _, rows in self.row_groups):
                 raise OSError("a row group of negative length")
             self.n_rows = sum(rows for _, rows in self.row_groups) if self.is_parquet else fragment.count_rows()
-            self._stamp = self._stamp_now()
+            self._stamp = self._current_stamp()
         for name in selection.read:
             if name not in keys and stored.get_field_index(name) < 0:
                 raise ValueError(f"{self.name} lacks the column {name!r} that the table's first file has.")
 
     def refuse_other_columns(self, schema: pa.Schema) -> None:
-        """Where all columns are wanted, refuse one that the table's first file lacks."""
+        """If all columns are features, refuse one that the table's first file lacks."""
         with hide_arrow_message(self.name):
-            other = [name for name in self.fragment.physical_schema.names if schema.get_field_index(name) < 0]
-        if other:
+            others = [name for name in self.fragment.physical_schema.names if schema.get_field_index(name) < 0]
+        if others:
             raise ValueError(
-                f"{self.name} has a column {other[0]!r} that the table's first file lacks: choose columns."
+                f"{self.name} has a column {others[0]!r} that the table's first file lacks: choose columns."
             )
 
-    def _stamp_now(self) -> tuple[int, int] | None:
-        """The file's size and time of change, if it is one."""
+    def _current_stamp(self) -> tuple[int, int] | None:
+        """The file's size and time of change; None for data in memory."""
         path = getattr(self.fragment, "path", None)
         if path is None:
             return None
@@ -158,21 +158,22 @@ class _File:
 
     def check_unchanged(self) -> None:
         with hide_arrow_message(self.name):
-            stamp = self._stamp_now()
+            stamp = self._current_stamp()
         if stamp != self._stamp:
             raise OSError(f"{self.name} has changed or vanished since it was opened.")
 
-    def stretches(self, begin: int, opened: _Opened) -> list[Stretch]:
-        plan = []
-        for places, skip, rows in cut_rows([rows for _, rows in self.row_groups], self._selection.row_bytes):
-            groups = tuple(self.row_groups[place][0] for place in places)
-            decoded = sum(self.row_groups[place][1] for place in places)
-            plan.append(Stretch(partial(opened.read, self), groups, skip, rows, decoded, begin, self._constant))
+    def row_ranges(self, begin: int, reader: _ParquetReader) -> list[RowRange]:
+        """The rows of a Parquet file, whose first row is row ``begin`` of the table, in ranges that fit in memory."""
+        ranges = []
+        for indices, skip, rows in cut_rows([rows for _, rows in self.row_groups], self._selection.row_bytes):
+            groups = tuple(self.row_groups[i][0] for i in indices)
+            decoded = sum(self.row_groups[i][1] for i in indices)
+            ranges.append(RowRange(partial(reader.read, self), groups, skip, rows, decoded, begin, self._constant))
             begin += rows
-        return plan
+        return ranges
 
     def column(self, name: str) -> Iterator[Column]:
-        """One column as it is stored, or as the folder's name gives it."""
+        """One column as it is stored, or from the folder's name."""
         keys = ds.get_partition_keys(self.fragment.partition_expression)
         with hide_arrow_message(self.name):
             if name in keys:
@@ -183,7 +184,7 @@ class _File:
                 yield batch.column(0)
 
     def batches(self, begin: int, stride: Stride) -> Iterator[Chunk]:
-        """The rows of a file that is not Parquet, batch by batch as they are stored."""
+        """The rows of an IPC file, batch by batch as they are stored."""
         rows = max(1, min(CHUNK_ROWS, BATCH_BYTES // self._selection.row_bytes))
         names = list(self._selection.names)
         with hide_arrow_message(self.name):
@@ -198,8 +199,8 @@ class _File:
                     yield chunk
 
 
-class _Opened:
-    """The Parquet file that is being read: one at a time, closed when the next one is needed."""
+class _ParquetReader:
+    """Reads row groups of Parquet files, with one file open at a time."""
 
     def __init__(self) -> None:
         self._file: _File | None = None
@@ -212,13 +213,13 @@ class _Opened:
                 self._file = file
             table = self._parquet.read_row_groups(list(row_groups), columns=names)
             if names and len(table) != sum(rows for group, rows in file.row_groups if group in row_groups):
-                raise OSError("another number of rows than the footer says")
+                raise OSError("a row group has another number of rows than the footer states")
             return table
 
 
 @contextmanager
 def hide_arrow_message(name: str) -> Iterator[None]:
-    """Replace every error while a file is read by one sentence: Arrow's messages may quote entries."""
+    """Replace errors while a file is read: Arrow's messages may quote entries."""
     try:
         yield
     except FileNotFoundError:
@@ -230,7 +231,7 @@ def hide_arrow_message(name: str) -> Iterator[None]:
 
 
 def without_values(path: str) -> str:
-    """A file's name for a message: a hive partition's value is an entry of the rows in it.
+    """The name of a file for a message, without the values of hive partitions, which are entries of its rows.
 
     >>> without_values("visits/age=93/part-0.parquet"), without_values("age=93/part-0.parquet")
     ('visits/age=…/part-0.parquet', 'age=…/part-0.parquet')
@@ -238,17 +239,17 @@ def without_values(path: str) -> str:
     return re.sub(r"(^|(?<=/))([^/=]+)=[^/]*(?=/)", r"\2=…", path)
 
 
-def _dataset(path: Path) -> ds.Dataset:
-    """Arrow's view of a file, or of all files of one format in a folder."""
+def _open_dataset(path: Path) -> ds.Dataset:
+    """Arrow's dataset of a file, or of all files of one format in a folder."""
     if path.is_dir():
-        # Files that begin with a dot or an underscore are a writer's notes.
+        # Names that begin with a dot or an underscore are those of a writer's metadata.
         files = (file for file in path.rglob("*") if file.suffix.lower() in FORMATS and file.is_file())
         paths = sorted(f for f in files if not any(part[0] in "._" for part in f.relative_to(path).parts))
         formats = {FORMATS[file.suffix.lower()] for file in paths}
         if not paths:
-            raise ValueError(f"{path} holds no Parquet or Arrow file; their names end in {', '.join(FORMATS)}.")
+            raise ValueError(f"{path} contains no Parquet or Arrow file; their names end in {', '.join(FORMATS)}.")
         if len(formats) > 1:
-            raise ValueError(f"{path} holds both Parquet and Arrow files; a table must be in one format.")
+            raise ValueError(f"{path} contains both Parquet and Arrow files; a table must have one format.")
     elif path.suffix.lower() in FORMATS:
         paths, formats = [path], {FORMATS[path.suffix.lower()]}
     else:
@@ -257,9 +258,9 @@ def _dataset(path: Path) -> ds.Dataset:
     layout = ds.ParquetFileFormat() if formats == {"parquet"} else ds.IpcFileFormat()
     with hide_arrow_message(without_values(str(paths[0]))):
         names = layout.inspect(str(paths[0]), filesystem=LocalFileSystem()).names
-    refuse_repeated(names)  # Arrow would refuse them as damage
-    # Columns that folders stand for, ``year`` of ``year=2024``, are read as texts: Arrow would choose a type by looking
-    # at all of their values.
+    refuse_repeated(names)  # Arrow's own error would be taken for damage
+    # Columns from the names of folders, such as ``year=2024``, are read as texts: Arrow would choose their types by
+    # their values.
     parts = [part for file in paths for part in file.relative_to(base).parts[:-1] if "=" in part]
     keys = dict.fromkeys(part.partition("=")[0] for part in parts)
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in keys]), flavor="hive")
@@ -268,14 +269,14 @@ def _dataset(path: Path) -> ds.Dataset:
 
 
 def schema_of(path: Path) -> pa.Schema:
-    """The names and types of a table's columns: metadata, no row is read."""
-    return _dataset(path).schema
+    """The names and types of a table's columns, from its metadata."""
+    return _open_dataset(path).schema
 
 
 def stored_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Columns as they are stored, file by file in the order in which a source reads them."""
     with hide_arrow_message(str(path)):
-        return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_dataset(path))])
+        return pa.concat_tables([part.to_table(columns=list(names)) for part in _fragments(_open_dataset(path))])
 
 
 def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
@@ -286,8 +287,8 @@ def _fragments(dataset: ds.Dataset) -> list[ds.Fragment]:
         raise ValueError("a filtered or sorted dataset has no fixed order of rows; write it to a file first.") from None
 
 
-def _moves_rows(fragment: ds.Fragment) -> bool:
-    """Whether a row's place in this file depends on its entries: on its folder, or on a sorted column."""
+def _is_ordered_by_values(fragment: ds.Fragment) -> bool:
+    """Whether the position of a row depends on its values: on the column of its folder, or on a sorted column."""
     if ds.get_partition_keys(fragment.partition_expression):
         return True
     if not isinstance(fragment, ds.ParquetFileFragment):

@@ -1,4 +1,4 @@
-"""Tables from paths: the reader for each kind of file."""
+"""Tables in files: the reader for each kind of file."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def read_table(
 ) -> DatasetSource | FrameSource:
     """The rows of a file or folder, to be given to ``fit``.
 
-    - ``.parquet`` and ``.arrow``, ``.feather``, ``.ipc`` files, or a folder of them: read in stretches, of any size;
-    - ``.csv``, ``.tsv``, ``.txt`` and all with ``.gz``, ``.bz2`` or ``.zip``: read into memory, with a header; empty
-      entries, NA, NaN and null are missing, and so is what is no number in a column without levels.
+    - ``.parquet``, ``.arrow``, ``.feather`` and ``.ipc`` files of any size, or a folder of them, read piece by piece;
+    - ``.csv``, ``.tsv`` and ``.txt`` files with a header, also with ``.gz``, ``.bz2`` or ``.zip``, read into memory.
+      Empty entries, NA, NaN and null are missing, and so is every entry that is not a number in a column without
+      levels.
 
     Parameters
     ----------
@@ -44,12 +45,12 @@ def read_table(
     target : str, optional
         The response.
     exclude : sequence of str
-        Columns that are not read, such as a name or a number of a person.
+        Columns that are not read, such as names of people.
     levels : dict, optional
-        The levels of each categorical column of texts; any other text is missing. Levels that are numbers need not be
-        given here.
+        The levels of each categorical column of texts; any other text is missing. Columns whose levels are numbers may
+        be left out here.
     person : str, optional
-        The column that identifies the person of each row, for estimators with ``person=``. It is no feature.
+        The column that identifies the person of each row, for estimators with ``person=``. It is not a feature.
     sep, decimal, thousands : str
         The separator of a text file (if not given, a comma; a tab in ``.tsv`` and ``.txt``), its decimal mark, and its
         thousands separator (none, if not given).
@@ -68,23 +69,20 @@ def read_table(
     kind = csv.kind_of(where)
     if not where.exists():
         raise FileNotFoundError(f"{where} cannot be read: there is no such file or folder.")
-    texts = checked_levels(levels)
-    if where.is_file() and kind not in (*FORMATS, *csv.TEXTS):
-        known = ", ".join([*FORMATS, *csv.TEXTS]) + ", also with " + ", ".join(csv.COMPRESSED)
+    if where.is_file() and kind not in (*FORMATS, *csv.SEPARATORS):
+        known = ", ".join([*FORMATS, *csv.SEPARATORS]) + ", also with " + ", ".join(csv.COMPRESSED)
         raise ValueError(f"{where} is of an unknown kind; the names of files that can be read end in {known}.")
-    chosen: dict[str, Any] = {
-        **{"columns": columns, "target": target, "exclude": exclude},
-        **{"levels": texts, "person": person},
-    }
-    if kind in csv.TEXTS and where.is_file():
-        return csv.read_csv(where, csv.TextFormat.of(where, sep, decimal, thousands, encoding), chosen)
-    return DatasetSource(where, **chosen)
+    choice: dict[str, Any] = {"columns": columns, "target": target, "exclude": exclude, "person": person}
+    choice["levels"] = checked_levels(levels)
+    if kind in csv.SEPARATORS and where.is_file():
+        return csv.read_csv(where, csv.TextFormat.of(where, sep, decimal, thousands, encoding), choice)
+    return DatasetSource(where, **choice)
 
 
 def columns_of(path: Path, sep: str | None = None, encoding: str = "utf-8") -> list[str]:
     """The names in the first line of a text file, or of the columns of any other."""
     kind = csv.kind_of(path)
-    if kind in csv.TEXTS:
+    if kind in csv.SEPARATORS:
         return csv.header(path, csv.TextFormat.of(path, sep, ".", None, encoding))
     return list(schema_of(path).names)
 
@@ -92,15 +90,15 @@ def columns_of(path: Path, sep: str | None = None, encoding: str = "utf-8") -> l
 def kept_columns(
     path: str | os.PathLike[str], names: Sequence[str], sep: str | None = None, encoding: str = "utf-8"
 ) -> pa.Table:
-    """Columns of a file as they are stored, in the order of its rows, to be written beside predictions."""
+    """Columns of a file as they are stored, in the order of its rows, to write beside predictions."""
     where = Path(path)
     if not names:
         return pa.table({})
-    known = columns_of(where, sep, encoding)
-    unknown = [name for name in names if name not in known]
+    existing = columns_of(where, sep, encoding)
+    unknown = [name for name in names if name not in existing]
     if unknown:
         raise ArgumentError("keep", f"must name columns of {where}, which has no {unknown[0]!r}.")
     kind = csv.kind_of(where)
-    if kind in csv.TEXTS:
+    if kind in csv.SEPARATORS:
         return csv.kept_columns(where, csv.TextFormat.of(where, sep, ".", None, encoding), names)
     return stored_columns(where, names)

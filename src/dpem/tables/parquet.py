@@ -1,9 +1,9 @@
-"""Parquet row groups as chunks of rows, in bounded memory and at nearly the speed of decoding them.
+"""Parquet row groups as chunks of rows, in bounded memory and at nearly the speed of decoding.
 
-Arrow decodes a row group column by column. So a stretch of rows is read a few columns at a time: Arrow's threads
-decode a group of columns while the group before it is copied into a column-major buffer, which is used again for the
-next stretch. What is held at once is that buffer and two groups of columns, whatever the size of the table. A row
-group beyond :data:`LARGEST` bytes is taken in several stretches and decoded once for each.
+Arrow decodes a row group column by column. So a range of rows is read a few columns at a time: Arrow's threads decode a
+group of columns while the group before is copied into a column-major buffer, which is used again for the next range.
+Memory holds that buffer and two groups of columns, whatever the size of the table. A row group of more than
+:data:`LARGEST` bytes is read as several ranges and decoded once for each.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from dpem.query import Chunk
 from dpem.tables.base import CHUNK_ROWS, Stride
 from dpem.tables.columns import Selection
 
-#: Bytes of rows up to which neighbouring row groups of a file are read together.
+#: Neighbouring row groups of a file are read together up to this many bytes.
 SMALL = 64 << 20
-#: Bytes of rows held at once.
+#: The most bytes of rows in memory at once.
 LARGEST = 384 << 20
-#: Bytes of decoded columns in a group: beyond that, copying them and finding memory for them takes longer.
+#: Bytes of the decoded columns of a group; larger groups take longer to allocate and to copy.
 GROUP = 8 << 20
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Consecutive rows: ``rows`` of them, ``skip`` rows into the row groups, row ``begin`` of the table first.
+class RowRange:
+    """``rows`` consecutive rows, from row ``skip`` of some row groups on; the first is row ``begin`` of the table.
 
-    ``read(row groups, names)`` decodes columns, of all ``decoded`` rows of the row groups; ``constant`` holds columns
-    that a folder's name gives.
+    ``read(row_groups, names)`` decodes columns of all ``decoded`` rows of the row groups; ``constant`` holds the
+    columns whose values are in the folder's name.
     """
 
     read: Callable[[tuple[int, ...], list[str]], pa.Table]
@@ -47,16 +47,16 @@ class Stretch:
 
 
 def cut_rows(sizes: Sequence[int], row_bytes: int) -> list[tuple[tuple[int, ...], int, int]]:
-    """Row groups of these sizes as stretches (row groups, skip, rows) of at most ``LARGEST`` bytes.
+    """Row groups of these sizes as ranges (row groups, skip, rows) of at most ``LARGEST`` bytes.
 
     >>> cut_rows([2, 3, 5, 50], row_bytes=10 << 20)
     [((0, 1), 0, 5), ((2,), 0, 5), ((3,), 0, 25), ((3,), 25, 25)]
     """
     cuts: list[tuple[tuple[int, ...], int, int]] = []
     for group, size in enumerate(sizes):
-        before, skip, rows = cuts[-1] if cuts else ((), 0, 0)
-        if before and skip == 0 and rows == sum(sizes[g] for g in before) and (rows + size) * row_bytes <= SMALL:
-            cuts[-1] = ((*before, group), 0, rows + size)
+        last, skip, rows = cuts[-1] if cuts else ((), 0, 0)
+        if last and skip == 0 and rows == sum(sizes[g] for g in last) and (rows + size) * row_bytes <= SMALL:
+            cuts[-1] = ((*last, group), 0, rows + size)
             continue
         parts = max(1, -(-size * row_bytes // LARGEST))
         edges = [size * part // parts for part in range(parts + 1)]
@@ -64,76 +64,76 @@ def cut_rows(sizes: Sequence[int], row_bytes: int) -> list[tuple[tuple[int, ...]
     return cuts
 
 
-def read_stretches(
-    plan: Sequence[Stretch], selection: Selection, stride: Stride, needed: Sequence[str]
+def read_ranges(
+    ranges: Sequence[RowRange], selection: Selection, stride: Stride, needed: Sequence[str]
 ) -> Iterator[Chunk]:
-    """The rows of all stretches as chunks. A chunk is overwritten when the next one is read.
+    """The rows of all ranges as chunks. Reading a chunk overwrites the one before.
 
-    Columns that are not ``needed`` are neither read nor touched: what is in their place means nothing.
+    Columns that are not ``needed`` are not read; they have arbitrary values.
     """
-    work = [(stretch, names) for stretch in plan for names in _column_groups(stretch, selection, needed)]
-    window = _Window(selection, longest=max((stretch.rows for stretch in plan), default=0) // stride.step + 1)
-    with ThreadPoolExecutor(max_workers=1) as reader:
-        future = reader.submit(work[0][0].read, work[0][0].row_groups, work[0][1]) if work else None
-        for place, (stretch, names) in enumerate(work):
+    tasks = [(part, names) for part in ranges for names in _column_groups(part, selection, needed)]
+    buffer = _Buffer(selection, longest=max((part.rows for part in ranges), default=0) // stride.step + 1)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        future = thread.submit(tasks[0][0].read, tasks[0][0].row_groups, tasks[0][1]) if tasks else None
+        for i, (part, names) in enumerate(tasks):
             assert future is not None
             table = future.result()
-            successor = work[place + 1] if place + 1 < len(work) else None
+            successor = tasks[i + 1] if i + 1 < len(tasks) else None
             if successor is not None:
-                future = reader.submit(successor[0].read, successor[0].row_groups, successor[1])
-            window.open(stretch, stride)
+                future = thread.submit(successor[0].read, successor[0].row_groups, successor[1])
+            buffer.prepare(part, stride)
             for name in names:
-                window.place(name, table.column(name))
+                buffer.add_column(name, table.column(name))
             del table
-            if successor is None or successor[0] is not stretch:
-                yield from window.chunks()
+            if successor is None or successor[0] is not part:
+                yield from buffer.chunks()
 
 
-class _Window:
-    """A buffer for one stretch at a time, cut into column-major blocks, one for each chunk."""
+class _Buffer:
+    """Memory for one range at a time, divided into column-major blocks, one for each chunk."""
 
     def __init__(self, selection: Selection, longest: int) -> None:
         self._selection = selection
-        self._place = {name: j for j, name in enumerate(selection.features)}
-        self._buffer = np.zeros(longest * len(self._place), dtype=selection.dtype)
-        self._stretch: Stretch | None = None
+        self._index = {name: j for j, name in enumerate(selection.features)}
+        self._memory = np.zeros(longest * len(self._index), dtype=selection.dtype)
+        self._range: RowRange | None = None
 
-    def open(self, stretch: Stretch, stride: Stride) -> None:
-        """Make room for a stretch, if it is not open already."""
-        if stretch is self._stretch:
+    def prepare(self, part: RowRange, stride: Stride) -> None:
+        """Divide the memory for the chunks of a range, unless it is the present one."""
+        if part is self._range:
             return
-        rows, d = range(stretch.rows)[stride.within(stretch.begin)], len(self._place)
-        self._stretch = stretch
-        self._taken = slice(stretch.skip + rows.start, stretch.skip + stretch.rows, rows.step)
+        rows, d = range(part.rows)[stride.within(part.begin)], len(self._index)
+        self._range = part
+        self._rows = slice(part.skip + rows.start, part.skip + part.rows, rows.step)
         self._cuts = _cuts(len(rows))
-        self._blocks = [self._buffer[a * d : b * d].reshape(d, b - a) for a, b in self._cuts]
+        self._blocks = [self._memory[a * d : b * d].reshape(d, b - a) for a, b in self._cuts]
         self._y = np.empty(len(rows))
-        for name, value in stretch.constant.items():
+        for name, value in part.constant.items():
             self._fill(name, np.full(len(rows), value))
 
-    def place(self, name: str, column: pa.ChunkedArray) -> None:
-        self._fill(name, self._selection.numbers(name, column)[self._taken])
+    def add_column(self, name: str, column: pa.ChunkedArray) -> None:
+        self._fill(name, self._selection.numbers(name, column)[self._rows])
 
     def _fill(self, name: str, values: NDArray[np.floating]) -> None:
         if name == self._selection.target:
             self._y[:] = values
             return
         for (first, last), block in zip(self._cuts, self._blocks, strict=True):
-            block[self._place[name]] = values[first:last]
+            block[self._index[name]] = values[first:last]
 
     def chunks(self) -> Iterator[Chunk]:
         for (first, last), block in zip(self._cuts, self._blocks, strict=True):
             yield Chunk(block.T, None if self._selection.target is None else self._y[first:last])
 
 
-def _column_groups(stretch: Stretch, selection: Selection, needed: Sequence[str]) -> list[list[str]]:
-    stored = [name for name in needed if name not in stretch.constant]
-    width = max(1, GROUP // max(1, stretch.decoded * selection.dtype.itemsize))
+def _column_groups(part: RowRange, selection: Selection, needed: Sequence[str]) -> list[list[str]]:
+    stored = [name for name in needed if name not in part.constant]
+    width = max(1, GROUP // max(1, part.decoded * selection.dtype.itemsize))
     return [stored[j : j + width] for j in range(0, len(stored), width)] or [[]]
 
 
 def _cuts(rows: int) -> list[tuple[int, int]]:
-    """Chunks of nearly equal length.
+    """The first and last row of chunks of nearly equal length.
 
     >>> _cuts(1000), _cuts(70_000)
     ([(0, 1000)], [(0, 35000), (35000, 70000)])
