@@ -1,13 +1,13 @@
-"""What plans predict, on a grid of public numbers: the table that comes with the package and that its page shows.
+"""Predictions of plans on a grid of public numbers: the table of the package that the planner's page shows.
 
     python -m studies.planner_grid [MODEL ...]
 
-A plan depends on ε and δ through its price ρ alone, so the grid is over rows, columns, ρ, the number of components and
-the strength of effects that is assumed; the page reads ρ off (ε, δ) from a second table. The table keeps the price
-shares of the plan in its middle: a test compares them with those of today and says when the table must be made again.
+A plan depends on ε and δ only through its price ρ, so the grid is over rows, columns, ρ, the number of components and
+the assumed strength of effects; a second table has ρ by ε and δ. The table has the price shares of the plan in its
+middle: a test compares them with the current ones and fails if the table must be made again.
 
-More rows or more ε never predict worse: where the plans of neighbouring points disagree with that by a hair, the
-better prediction is carried on.
+Predictions are made monotone in the rows and in ε: where a neighbouring point contradicts that slightly, the better
+prediction is used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DELTA = 1e-6
 
 
 class Axes(NamedTuple):
-    """Where plans are made: public numbers, in increasing order."""
+    """The public numbers for which plans are made, in increasing order."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -50,7 +50,7 @@ FINE = Axes(
     (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
     (2, 3, 5, 8),
 )
-#: For models whose plans take long, and for those whose plans take longer.
+#: Coarser grids for models whose plans take long, or longer.
 SMALL = Axes(FINE.rows, (5, 10, 20), FINE.epsilons, (2, 3, 5))
 COARSE = Axes((1000, 10_000, 100_000, 1_000_000), (5, 10, 20), (0.1, 0.3, 1.0, 3.0, 10.0), (2, 4))
 #: Seconds that the plans of one model should take, and the most of them.
@@ -74,7 +74,7 @@ def counted(kind: type[Any]) -> str | None:
 
 
 def estimator(kind: type[Any], d: int, epsilon: float, groups: int | None) -> Any:
-    """An estimator for d columns of which only that they are bounded is known."""
+    """An estimator for d bounded columns."""
     takes = inspect.signature(kind.__init__).parameters
     given: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA}
     if "bounds" in takes:
@@ -176,7 +176,7 @@ def _worded(words: str, effect: Effect | None, strength: float | None, groups: i
 
 
 def _axes(kind: type[Any], effects: int) -> Axes:
-    """As many points as there are time and room for: a plan of the most columns is timed, once it is compiled."""
+    """The axes, with as many points as the time limit allows: a plan with the most columns is timed."""
     for axes in (FINE, SMALL):
         d = axes.columns[-1]
         times = []
@@ -224,7 +224,7 @@ def decoded(node: Sequence[float]) -> list[float]:
 
 
 def prices() -> dict[str, list[list[float]]]:
-    """ρ of each (ε, δ), for Gaussian noise alone and for any."""
+    """ρ for each (ε, δ), for Gaussian noise only and for any noise."""
     return {
         name: [[float(f"{largest_price(e, d, gaussian=gaussian).rho:.6g}") for d in DELTA_TABLE] for e in EPSILON_TABLE]
         for name, gaussian in (("gaussian", True), ("any", False))

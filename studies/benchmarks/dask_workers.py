@@ -1,6 +1,6 @@
-"""What a second worker, or a second thread, of Dask is worth: the same query on one and on two, in turns.
+"""The speed-up by a second worker, or a second thread, of Dask: the same query on one and on two, in turns.
 
-Tables are persisted: rows are in the workers' memory before the first query, and both clusters are alive throughout.
+Tables are in the workers' memory before the first query, and both clusters run throughout.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _alone() -> None:
 
 
 def _blocks_summed(kind: str, count: int) -> None:
-    """So many sums over a block of the Dask figures' size, drawn once."""
+    """A number of sums over one block of the tables' size."""
     X, a, source, query = _block(kind)
     for _ in range(count):
         if kind == "wide":
@@ -110,7 +110,7 @@ def _block(kind: str) -> tuple[np.ndarray, np.ndarray, ArraySource, ScoreQuery]:
 
 
 def held_by(client: Client, blocks: int, rows: int, columns: int) -> DaskSource:
-    """A table in the workers' memory."""
+    """The table, in the workers' memory."""
     with client.as_current():
         rng = da.random.default_rng(0)
         table = rng.standard_normal((blocks * rows, columns), chunks=(rows, columns), dtype=np.float32).persist()

@@ -1,4 +1,4 @@
-"""Whole fits beside what a user would run instead, and beside reading the file they come from."""
+"""Whole fits timed with the alternatives a user has, and with reading the file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ print(time.perf_counter() - clock, time.process_time() - busy)
 
 
 def fits(repeats: int) -> Iterator[Line]:
-    """The same table in the same run, with what a user would run instead; and the first fit of a process."""
+    """Fits of dpem and of alternatives to the same table in turns; and the first fit of a process."""
     command = [sys.executable, "-c", FIRST]
     runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(min(repeats, 4))]
     first = np.min([[float(part) for part in run.split()] for run in runs], axis=0)

@@ -1,10 +1,10 @@
-"""Every figure that has a floor, in one run and one table: what was measured, the floor of the same run, the goal.
+"""All timings that have a floor, in one table: the measured time, the floor of the same run, the goal.
 
     python -m studies.benchmarks.table [--repeats 9] [--only PART ...] [--out FILE.csv]
 
-A figure and its floor take turns in an order drawn anew, so that a slow spell of the machine hits both. The first ratio
-is of the best times by the clock. It is worth nothing on a busy machine (the table says how busy it was), so beside it
-stands the ratio of the best processor times, of all threads together: that is what the clock shows on one idle core.
+A measurement and its floor are timed in turns in random order, so that a slow phase of the machine affects both. The
+first ratio is of the best times by the clock, which means little on a busy machine (the table has its load). The second
+is of the best processor times of all threads together, which is what the clock shows on one idle core.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def parquet(repeats: int) -> Iterator[Line]:
 
 
 def plans(repeats: int) -> Iterator[Line]:
-    """Plans of the paper's models where one was made before; the sizes change, so that none is remembered."""
+    """Plans of the paper's models, with new sizes each time so that none is cached."""
     from dpem import plan
 
     for name in ("symmetric-mixture", "symmetric-regression", "missing-regression"):

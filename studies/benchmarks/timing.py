@@ -1,4 +1,4 @@
-"""A figure beside its floor: both timed in turns, so that a slow spell of the machine hits both."""
+"""Timing of a piece of work and its floor in turns, so that a slow phase of the machine affects both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 def in_turns(work: dict[str, Work], repeats: int) -> dict[str, Times]:
-    """Seconds by the clock and of all threads of each piece of work, in turns, in an order drawn anew for each."""
+    """Seconds by the clock and of all threads of each piece of work, in turns in random order."""
     taken: dict[str, Times] = {name: [] for name in work}
     rng = np.random.default_rng(0)
     for turn in range(repeats + 1):

@@ -1,4 +1,4 @@
-"""Run the comparison: problems × methods, a line of the CSV for each, and the page's tables."""
+"""Run the comparison: a line of the CSV for each problem and method."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ METHODS = (*reference.METHODS, "moments", "objective", *PEERS)
 
 
 def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, reference.Outcome]:
-    """What a method, or all methods of a peer's script, reach on a problem; empty where it has none for it."""
+    """The outcomes of a method, or of all methods of a peer's script, on a problem; empty if there is none."""
     if method in reference.METHODS:
         useless = method == "simple" and problem.measure != "log-likelihood"
         return {} if useless else {reference.METHODS[method][0]: reference.run(problem, method, reps)}
@@ -59,7 +59,7 @@ def outcomes(problem: Problem, method: str, reps: int, envs: Path) -> dict[str, 
 
 
 def judged(problem: Problem, job: dict[str, Any], answer: dict[str, Any]) -> reference.Outcome:
-    """Answers scored here, on new rows that the peer did not see."""
+    """The scores of a peer's answers on held-out rows."""
     scores = []
     for seed, found in enumerate(answer["answers"], start=FIRST_SEED):
         split = problem.draw(seed)
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         for method in given.methods.split(","):
             try:
                 found = outcomes(problems[key], method, given.reps, given.envs)
-            except RuntimeError as error:  # one peer that fails does not take the others' figures with it
+            except RuntimeError as error:  # the other peers still run
                 print(f"{key}: {method}: {error}", file=sys.stderr, flush=True)
                 continue
             for name, outcome in found.items():

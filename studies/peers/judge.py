@@ -1,9 +1,9 @@
-"""What a fitted model is worth on rows that were not fitted, and the choice of settings by it. Needs numpy alone.
+"""Scores of fitted models on held-out rows, and the choice of settings by them. It imports NumPy only.
 
-An answer is a dictionary of lists. Linear and logistic regression: ``coef``, ``intercept``, ``fill`` (what stands in
-for a missing value). Groups:
-``means`` and, where the method has them, ``weights`` and ``variances`` by group and column. Latent classes:
-``weights`` and ``chances`` of a yes. Lines: ``coef``, ``intercept``, ``sigma``, ``weights`` by line.
+An answer is a dictionary of lists. Linear and logistic regression: ``coef``, ``intercept`` and ``fill``, the values
+that replace missing ones. Gaussian mixtures ("groups"): ``means`` and, if the method has them, ``weights`` and
+``variances``. Latent classes: ``weights`` and ``chances``, the probabilities of 1. Mixtures of regressions ("lines"):
+``coef``, ``intercept``, ``sigma`` and ``weights``.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Answer = dict[str, Any]
 Settings = dict[str, Any]
 Fit = Callable[[Job, dict[str, Any], Settings, int], Answer]
 
-#: What an answer without finite numbers counts when settings are chosen.
+#: The score of an answer that is not finite, when settings are chosen.
 WORST = -1e9
 
 
 def load(path: str) -> dict[str, Any]:
-    """The arrays of one table: X, y (or labels), and new rows where the table is for practice."""
+    """The arrays of one table: X, y (or labels), and the held-out rows of a practice table."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
 def middle(job: Job) -> Any:
-    """The middle of the public bounds of every column: what replaces a missing value."""
+    """The middle of the public bounds of every column, which replaces missing values."""
     return (np.array(job["low"]) + np.array(job["high"])) / 2
 
 
 def filled(job: Job, X: Any) -> Any:
-    """Rows with missing values filled by the middle of the bounds, inside the bounds."""
+    """Rows clipped to the bounds, with the middle of the bounds for missing values."""
     return np.clip(np.where(np.isnan(X), middle(job), X), job["low"], job["high"])
 
 
 def box(job: Job, X: Any, y: Any = None) -> tuple[Any, Any]:
-    """Filled rows and response as parts of their public bounds, from -1 to 1."""
+    """Filled rows and response, scaled from their public bounds to [−1, 1]."""
     low, high = np.array(job["low"]), np.array(job["high"])
     Z = 2 * (filled(job, X) - low) / (high - low) - 1
     if y is None:
@@ -52,7 +52,7 @@ def box(job: Job, X: Any, y: Any = None) -> tuple[Any, Any]:
 
 
 def in_units(job: Job, coef: Any, intercept: Any) -> tuple[Any, Any]:
-    """Coefficients and intercept of :func:`box`'s coordinates, for the columns' and the response's own units."""
+    """Coefficients and intercept in the original units, from those in :func:`box`'s coordinates."""
     half = (np.array(job["high"]) - np.array(job["low"])) / 2
     bottom, top = job["y_bounds"]
     slope = np.asarray(coef) * (top - bottom) / 2 / half
@@ -75,7 +75,7 @@ def logistic_answer(job: Job, coef: Any, intercept: float) -> Answer:
 
 
 def r_squared(answer: Answer, X: Any, y: Any) -> float:
-    """1 − residual over total sum of squares; rows with missing values count with the answer's own filling."""
+    """R², with missing values replaced by the answer's ``fill``."""
     X = np.where(np.isnan(X), np.array(answer["fill"]), X)
     residual = y - X @ np.array(answer["coef"]) - answer["intercept"]
     return float(1 - np.sum(residual**2) / np.sum((y - y.mean()) ** 2))
@@ -89,7 +89,7 @@ def log_odds_likelihood(answer: Answer, X: Any, y: Any) -> float:
 
 
 def joint_groups(answer: Answer, X: Any) -> Any:
-    """log(weight × density) of each row and group; without spreads, minus half the squared distance to the centre."""
+    """log(weight × density) of each row and component; if there are no variances, −distance²/2."""
     apart = X[:, None] - np.array(answer["means"])[None]
     if "variances" not in answer:
         return -0.5 * np.sum(apart**2, axis=2)
@@ -98,13 +98,13 @@ def joint_groups(answer: Answer, X: Any) -> Any:
 
 
 def joint_classes(answer: Answer, X: Any) -> Any:
-    """log(weight × chance) of each row and class."""
+    """log(weight × probability) of each row and class."""
     p = np.clip(np.array(answer["chances"]), 1e-6, 1 - 1e-6)
     return np.log(np.maximum(answer["weights"], 1e-12)) + X @ np.log(p).T + (1 - X) @ np.log(1 - p).T
 
 
 def joint_lines(answer: Answer, X: Any, y: Any) -> Any:
-    """log(weight × density) of each row and line."""
+    """log(weight × density) of each row and regression."""
     s = np.array(answer["sigma"])
     e = (y[:, None] - np.array(answer["intercept"]) - X @ np.array(answer["coef"]).T) / s
     return np.log(answer["weights"]) - np.log(s) - 0.5 * e**2 - 0.5 * np.log(2 * np.pi)
@@ -116,7 +116,7 @@ def likelihood(joint: Any) -> float:
 
 
 def adjusted_rand(a: Any, b: Any) -> float:
-    """Agreement of two partitions: 1 if they are the same, about 0 if they have nothing to do with each other."""
+    """The adjusted Rand index of two partitions: 1 if they are equal, 0 on average if they are independent."""
     a, b = (np.unique(labels, return_inverse=True)[1] for labels in (a, b))
     counts = np.zeros((a.max() + 1, b.max() + 1))
     np.add.at(counts, (a, b), 1)
@@ -127,7 +127,7 @@ def adjusted_rand(a: Any, b: Any) -> float:
 
 
 def score(job: Job, answer: Answer, table: dict[str, Any]) -> float:
-    """An answer's worth on a table's new rows, by the job's measure."""
+    """The score of an answer on a table's held-out rows, by the job's measure."""
     X, y = table["X_new"], table.get("y_new")
     if job["model"] == "regression":
         return r_squared(answer, X, y)
@@ -153,7 +153,7 @@ def run(
 ) -> dict[str, Any]:
     """The settings with the best median score over practice tables, then an answer for every table.
 
-    Each practice table is fitted ``draws`` times with other noise: with few scores the winner of a grid is luck.
+    Each practice table is fitted ``draws`` times with other noise, since with few scores the best setting is chance.
     """
     candidates = list(grid)
     started = time.process_time()
@@ -183,7 +183,7 @@ def _best(job: Job, fit: Fit, candidates: list[Settings], practice: int | None, 
 
 
 def serve(methods: Callable[[Job], dict[str, Any]], versions: Callable[[], dict[str, str]], argv: list[str]) -> None:
-    """Read a job, run its methods, write what they answer: the whole of a peer's script."""
+    """The main function of a peer's script: read a job, run its methods, write their answers."""
     job = json.loads(Path(argv[1]).read_text())
     with np.errstate(all="ignore"):
         answer = {"versions": versions(), "methods": methods(job)}

@@ -1,17 +1,17 @@
-"""Noisy second moments and a ridge: the shortest private regression one can write, in the manner of AdaSSP.
+"""Linear regression from noisy second moments with a ridge, after AdaSSP.
 
-AdaSSP (Wang, 2018) releases the smallest eigenvalue of XᵀX, XᵀX and Xᵀy, each with noise, and adds to XᵀX what the
-smallest eigenvalue lacks of the noise's own size. Here the three are one release, which costs less: the moments of
-v = (1, x, y), (x, y) cut to length √(R² − 1). Every entry of x and y lies between -1 and 1 by its public bounds or,
-with ``standardise``, is divided by a noisy spread about a noisy mean, which a share of the price buys first.
+AdaSSP (Wang, 2018) releases the smallest eigenvalue of XᵀX, XᵀX and Xᵀy, each with noise, and adds a ridge to XᵀX if
+the smallest eigenvalue is below the size of the noise. Here all three come from one release, which costs less: the
+moments of v = (1, x, y), with (x, y) clipped to norm √(R² − 1). Entries are scaled to [−1, 1] by their public
+bounds or, with ``standardise``, by noisy means and standard deviations, which cost a share of the price.
 
 Lemma. Replacing one row moves Σ vvᵀ by at most √2·R² in Frobenius norm: ‖vvᵀ − uuᵀ‖² = ‖v‖⁴ + ‖u‖⁴ − 2(u·v)² ≤ 2R⁴.
 The vector of its entries on and above the diagonal, those above times √2, has the same norm.
 Lemma. Replacing one row of D entries within ±1 moves Σ (x, x²) by at most 2√D: in one column, with a = |x − x'| and
 b = |x + x'| ≤ 2 − a, the square is a²(1 + b²) ≤ a²(1 + (2 − a)²), which grows with a and is 4 at a = 2.
 
-Gaussian noise of Δ/√(2ρ) is ρ-zCDP; prices add, and the largest ρ that the exact Gaussian curve allows is what is
-shared out. What follows reads the releases alone.
+Gaussian noise of standard deviation Δ/√(2ρ) is ρ-zCDP. The prices add up to the largest ρ that converts to (ε, δ) for
+Gaussian noise. All other computations use the releases only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GRID = tuple(
 
 
 def contributions(rows: Any, radius: float) -> Any:
-    """Rows (1, x, y), (x, y) cut to length √(radius² − 1) after everything else; what is not finite counts zero."""
+    """Rows (1, x, y) with (x, y) clipped to norm √(radius² − 1); entries that are not finite become 0."""
     rest = np.where(np.isfinite(rows), rows, 0.0)
     rest = rest / np.maximum(1.0, np.abs(rest).max(axis=1, keepdims=True))  # lengths of huge entries would overflow
     most, length = math.sqrt(radius**2 - 1), np.sqrt(np.sum(rest**2, axis=1))
@@ -45,12 +45,12 @@ def contributions(rows: Any, radius: float) -> Any:
 
 
 def sensitivity(radius: float) -> float:
-    """Of :func:`packed`, in Euclidean norm, when one row is replaced: the first lemma."""
+    """The ℓ2 sensitivity of :func:`packed`, by the first lemma."""
     return math.sqrt(2) * radius**2
 
 
 def packed(V: Any) -> Any:
-    """Σ vvᵀ, entries on and above the diagonal, the latter times √2."""
+    """The upper triangle of Σ vvᵀ, with off-diagonal entries times √2."""
     M = V.T @ V
     upper = np.triu_indices(len(M))
     return M[upper] * np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
@@ -70,12 +70,12 @@ def sums(rows: Any) -> Any:
 
 
 def sums_sensitivity(columns: int) -> float:
-    """Of :func:`sums`, in Euclidean norm, when one row is replaced: the second lemma."""
+    """The ℓ2 sensitivity of :func:`sums`, by the second lemma."""
     return 2 * math.sqrt(columns)
 
 
 def deviations(radius: float, columns: int, epsilon: float, delta: float, standardise: bool) -> tuple[float, float]:
-    """Of the noise on each entry of :func:`packed` and of :func:`sums` (infinite where that is not released)."""
+    """Standard deviations of the noise in :func:`packed` and in :func:`sums` (infinite if that is not released)."""
     rho = largest_price(epsilon, delta, gaussian=True).rho
     first = SCALING * rho if standardise else 0.0
     of_sums = sums_sensitivity(columns) / math.sqrt(2 * first) if standardise else math.inf
@@ -83,9 +83,10 @@ def deviations(radius: float, columns: int, epsilon: float, delta: float, standa
 
 
 def fit(job: judge.Job, table: dict[str, Any], settings: judge.Settings, seed: int) -> judge.Answer:
-    """``part`` of d + 1 is the largest squared length; the ridge is that many times the noise's largest eigenvalue.
+    """One fit. The largest squared norm is ``part``·(d + 1); ``ridge`` is in units of the noise's largest eigenvalue.
 
-    ``repair``: add the ridge less the smallest eigenvalue, as AdaSSP does, or lift eigenvalues below it to it.
+    ``repair`` is "ridge", to add the ridge minus the smallest eigenvalue as AdaSSP does, or "edge", to raise smaller
+    eigenvalues to the ridge.
     """
     rng = np.random.default_rng([seed, 1])
     rows = np.column_stack(judge.box(job, table["X"], table["y"]))

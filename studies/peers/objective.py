@@ -2,8 +2,8 @@
 
 The mean loss of rows of norm at most L has a gradient of norm at most L and a Hessian of largest eigenvalue at most
 L²/4. Its minimum with a ridge of at least 2·(L²/4)/(ε·n) and a random linear term, of standard deviation
-L·√(8 log(2/δ) + 4ε)/(ε·n) in each coordinate, is (ε, δ)-differentially private. It is found to a gradient of 10⁻⁹, and
-is taken for exact.
+L·√(8 log(2/δ) + 4ε)/(ε·n) in each coordinate, is (ε, δ)-differentially private. The minimum is computed to a gradient
+norm of 10⁻⁹ and treated as exact.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ GRID = [
 
 
 def fit(job: judge.Job, table: dict[str, Any], settings: judge.Settings, seed: int) -> judge.Answer:
-    """Rows are scaled so that the part ``width`` of the bounds is ±1, and cut to length ``norm``; ``ridge`` is in units
-    of the least that is needed.
+    """One fit. Rows are scaled so that the fraction ``width`` of the bounds is [−1, 1], and clipped to norm ``norm``;
+    ``ridge`` is in units of the smallest ridge that the guarantee allows.
     """
     Z, t = judge.box(job, table["X"], table["y"])
     X = np.column_stack([np.ones(len(Z)), np.clip(Z / settings["width"], -1, 1)])

@@ -1,4 +1,4 @@
-"""The CSV, one line for each problem and method, and what the documentation shows of it.
+"""The CSV, with one line for each problem and method, and the tables and the figure of the documentation.
 
 python -m studies.peers.page        # results/peers_real.md and docs/img/peers.png
 """
@@ -48,17 +48,17 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def merge(new: dict[str, str], path: Path) -> None:
-    """Put one line into the CSV, in the place of an older one of the same problem and method."""
+    """Write one line into the CSV, replacing an older one of the same problem and method."""
     rows = {(old["problem"], old["method"]): old for old in read(path)}
     rows[new["problem"], new["method"]] = new
     order = [problem.key for problem in PROBLEMS]
     write_rows(path, sorted(rows.values(), key=lambda r: order.index(r["problem"])), FIELDS)
 
 
-# --- what the page shows ---------------------------------------------------------------------------------------------
+# --- the page --------------------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
-#: Scores below this are not worth a number on a page; the CSV has them.
+#: Scores below this are not printed on the page, only in the CSV.
 HOPELESS = -1.0
 #: Methods in the order of the page, and the problems of its two tables with their short names.
 ORDER = (
@@ -92,8 +92,8 @@ LATENT = {
 
 
 def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str], Any]:
-    """Scores by problem and method. A log-likelihood becomes the share that is kept of the non-private model's lead
-    over one component, on the same rows.
+    """Scores by problem and method. A log-likelihood is expressed as a fraction of the non-private model's gain over
+    one component, on the same rows.
     """
     found = {(r["problem"], r["method"]): np.array(r["scores"].split(), dtype=float) for r in rows}
     kept = {}
@@ -107,7 +107,7 @@ def scores(rows: list[dict[str, str]]) -> dict[tuple[str, str], Any]:
 
 
 def matrix(rows: list[dict[str, str]], problems: dict[str, str]) -> str:
-    """Median (worst) of the tables, a line per method, a column per problem; fewer tables than dpem had are named."""
+    """Median (worst) of the tables by method and problem, with the number of tables if dpem had more."""
     found = scores(rows)
     lines = ["| | " + " | ".join(problems.values()) + " |", "|---" * (len(problems) + 1) + "|"]
     for method in ORDER:
@@ -161,7 +161,7 @@ def _number(value: float) -> str:
 
 
 def picture(rows: list[dict[str, str]], path: Path) -> None:
-    """Each method's median as a share of the non-private model's, a line per problem; at the left edge: nothing."""
+    """Each method's median as a fraction of the non-private model's, one line per problem; 0 is at the left edge."""
     import matplotlib.pyplot as plt
 
     found = scores(rows)

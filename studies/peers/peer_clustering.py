@@ -1,8 +1,8 @@
-"""Google's private clustering and DPM, both from their repositories. Runs in an environment of its own.
+"""Google's private clustering and DPM, from their repositories, in an environment of their own.
 
-Columns are divided by half the width of their public bounds, about the middle. Google's takes K and a radius: its rows
-are cut to the part of the largest length that practice prefers. DPM finds the number of components and takes one
-interval for all columns; a row belongs to the nearest of the centres it releases.
+Columns are scaled from their public bounds to [−1, 1]. Google's method takes K and a radius, to which rows are clipped;
+the radius is tuned on practice tables. DPM estimates the number of components and takes one interval for all columns. A
+row is assigned to the nearest of the released centres.
 """
 
 from __future__ import annotations

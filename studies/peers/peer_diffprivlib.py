@@ -1,9 +1,8 @@
 """diffprivlib's LinearRegression, LogisticRegression and KMeans, in an environment of their own and without dpem.
 
-Public bounds are given as they are. Columns and response are moved to the middle of their bounds and divided by half
-their width first, so that bounds are ±1: with bounds that do not lie evenly about zero, LinearRegression of 0.6.6
-under-states a sensitivity (its open issue 105), and this removes that case. A missing value becomes
-the middle of the bounds.
+Columns and response are scaled from their public bounds to [−1, 1]: with bounds that are not symmetric about 0,
+LinearRegression of version 0.6.6 under-states a sensitivity (its open issue 105). Missing values are replaced by the
+middle of the bounds.
 """
 
 from __future__ import annotations

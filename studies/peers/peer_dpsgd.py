@@ -1,11 +1,11 @@
-"""DP-SGD on the negative log-likelihood of each model, priced by Opacus. Runs in an environment of its own.
+"""DP-SGD on the negative log-likelihood of each model, with Opacus's accountant, in an environment of its own.
 
-Gradients of rows by torch, each cut to a length, summed over a Poisson sample, Gaussian noise, a step. The noise
-multiplier is the least for which Opacus's accountant (PRV) states no more than (ε, δ) for adding or removing a row, a
-weaker guarantee than replacing one. With ``standardise`` a share of the price buys noisy means and spreads of the
-columns first, from public bounds, in the same account: wide bounds otherwise leave columns that hardly move. Optimiser,
-steps, rate, length and start are chosen by practice among settings drawn at random. Missing values are the middle of
-the bounds.
+In each step the clipped gradients of a Poisson sample of rows are added with Gaussian noise. The noise multiplier is
+the smallest for which Opacus's accountant (PRV) states (ε, δ) for adding or removing a row, a weaker guarantee than
+replacing one. With ``standardise`` a share of the price is spent on noisy means and standard deviations of the columns,
+in the same account: with wide bounds, scaled columns otherwise vary little. Optimiser, steps, learning rate, clip and
+start are tuned on practice tables, among settings drawn at random. Missing values are replaced by the middle of the
+bounds.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 
 from studies.peers import judge
 
-#: Share of a Gaussian price that buys means and spreads, and how many settings are tried.
+#: The share of the price for means and standard deviations, and the number of settings that are tried.
 SCALING, TRIED = 0.15, 16
 
 
 @cache
 def multiplier(epsilon: float, delta: float, rate: float, steps: int, scaling: float | None) -> float:
-    """The least noise of a step for which everything together is (ε, δ) by Opacus's accountant."""
+    """The smallest noise multiplier for which all releases are (ε, δ)-private by Opacus's accountant."""
     from opacus.accountants import PRVAccountant
 
     def spent(noise: float) -> float:
@@ -57,7 +57,7 @@ def scaled(rows: Any, noise: float, rng: np.random.Generator) -> tuple[Any, Any]
 
 
 def loss(job: judge.Job) -> Any:
-    """The negative log-likelihood of one row, by its parameters, as torch sees it."""
+    """The negative log-likelihood of one row as a function of the parameters, in torch."""
     import torch
 
     def regression(p: dict[str, Any], row: Any) -> Any:
@@ -81,7 +81,7 @@ def loss(job: judge.Job) -> Any:
 
 
 def start(job: judge.Job, d: int, spread: float, rng: np.random.Generator) -> dict[str, Any]:
-    """Zero for one regression; for mixtures, centres or slopes drawn without looking at a row."""
+    """The start: zero for one regression; for mixtures, centres or coefficients drawn without the data."""
     if job["model"] in ("regression", "logistic"):
         return {"coef": np.zeros(d), "intercept": np.zeros(())}
     K = job["K"]
@@ -100,7 +100,7 @@ def start(job: judge.Job, d: int, spread: float, rng: np.random.Generator) -> di
 
 
 def descend(job: judge.Job, rows: Any, p: dict[str, Any], knobs: judge.Settings, noise: float, seed: int) -> Any:
-    """Noisy steps; the mean of the second half of the way is kept."""
+    """The mean of the iterates of the second half of the noisy steps."""
     import torch
     from torch.func import grad, vmap
 
@@ -127,7 +127,7 @@ def descend(job: judge.Job, rows: Any, p: dict[str, Any], knobs: judge.Settings,
 
 
 def fit(job: judge.Job, table: dict[str, Any], knobs: judge.Settings, seed: int) -> judge.Answer:
-    """Fit in the coordinates of the box, or standardised ones, and answer in units."""
+    """A fit in scaled or standardised coordinates, with its answer in the original units."""
     rng = np.random.default_rng(seed)
     X, y = judge.box(job, table["X"], table.get("y"))
     rows = X if y is None else np.column_stack([X, y])
@@ -171,7 +171,7 @@ def fit(job: judge.Job, table: dict[str, Any], knobs: judge.Settings, seed: int)
 
 
 def grid(job: judge.Job) -> list[judge.Settings]:
-    """Settings drawn at random, the same for everyone. Many small steps need a small sample each."""
+    """Settings drawn at random, the same for all problems. Long runs have small samples."""
     names = ("schedule", "optimiser", "learning_rate", "clip", "standardise", "spread")
     schedules = ((1.0, 10), (1.0, 30), (1.0, 100), (0.1, 200))
     spreads = (1.0,) if job["model"] in ("regression", "logistic") else (0.3, 0.6, 1.0)

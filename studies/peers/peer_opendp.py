@@ -1,8 +1,8 @@
-"""OpenDP's LinearRegression (Theil–Sen, one covariate only). Runs in an environment of its own.
+"""OpenDP's LinearRegression (Theil–Sen, one covariate only), in an environment of its own.
 
-The noise's scale is the least for which OpenDP's own map states no more than (ε, δ) for adding or removing one row,
-by pure or by concentrated privacy. Which of the two, the number of runs and of candidates, and where on the bounds the
-lines are read are chosen by practice. OpenDP's noise cannot be seeded.
+The noise scale is the smallest for which OpenDP's map states (ε, δ) for adding or removing one row, by pure or by
+zero-concentrated privacy. Which of the two, the numbers of runs and of candidates, and the points at which the lines
+are evaluated are tuned on practice tables. OpenDP's noise cannot be seeded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def model(job: judge.Job, settings: judge.Settings, scale: float) -> Any:
 
 
 def stated(job: judge.Job, settings: judge.Settings, scale: float) -> float:
-    """The ε that OpenDP's maps state at this scale, at the job's δ."""
+    """The ε that OpenDP's maps state for this scale and the job's δ."""
     import opendp.prelude as dp
 
     measurement = model(job, settings, scale).measurement
@@ -43,7 +43,7 @@ def stated(job: judge.Job, settings: judge.Settings, scale: float) -> float:
 
 
 def least(job: judge.Job, settings: judge.Settings) -> float:
-    """The least scale that states no more than ε."""
+    """The smallest scale for which at most ε is stated."""
     low, high = 1e-3, 1e5
     for _ in range(60):
         at = (low * high) ** 0.5

@@ -1,12 +1,12 @@
-"""Private synthetic rows by MST or AIM (smartnoise-synth), then scikit-learn or StepMix on them. Own environment.
+"""Private synthetic rows by MST or AIM (smartnoise-synth), to which scikit-learn or StepMix is fitted; in an
+environment of its own.
 
-Columns become bins of equal width between their public bounds, a categorical answer its levels, and missing values a
-further level; the domain is public, so nothing is learnt from the rows to make it. Synthetic rows, as many as there
-were, get values drawn evenly from their bins; the square of a column is computed, not synthesised. A missing value in a
-synthetic row is filled by the mean of the synthetic column. The price is the library's: ρ-zCDP converted to (ε, δ),
-counts moving by one for one row, so for adding or removing a row; n is taken as public. Its noise is numpy's, seeded.
-The number of bins is chosen by practice with MST, on one table because a fit takes long, and for AIM the number of
-rounds; few repetitions.
+Numeric columns are binned with equal widths between their public bounds, and missing values are a further level, so the
+domain is public. n synthetic rows get values drawn uniformly from their bins; the square of a column is computed, not
+synthesised. Missing values in synthetic rows are replaced by the mean of the synthetic column. The library's guarantee
+is ρ-zCDP converted to (ε, δ) for adding or removing a row, with n public; its noise is NumPy's, seeded. The number of
+bins is tuned with MST on one practice table, since a fit takes long, and so is the number of rounds of AIM; there are
+few repetitions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEW = 3
 
 
 def domain(job: judge.Job, d: int, bins: int, response: bool) -> list[tuple[list[int], int, bool]]:
-    """The synthesised columns: which columns each stands for, its levels, and whether it is categorical."""
+    """The synthesised columns: the columns that each encodes, its levels, and whether it is categorical."""
     grouped = {j for group in job.get("dummies", []) for j in group}
     squares = {int(j) for j in job.get("squares", {})}
     found = [(group, len(group) + 1, True) for group in job.get("dummies", [])]

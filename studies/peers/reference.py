@@ -82,7 +82,7 @@ def free_score(problem: Problem, split: Split, seed: int) -> float:
 
 
 def _mixture(problem: Problem, split: Split, seed: int) -> GaussianMixture:
-    """scikit-learn's best of five starts, and of the true centres where they are known."""
+    """scikit-learn's mixture, the best of five starts and of the true centres if they are known."""
     K, kind = problem.facts["K"], problem.facts["kind"]
     rows = split.X if split.truth is not None else split.X / split.X.std(axis=0)
     known = GaussianMixture(K, covariance_type=kind, n_init=5, random_state=seed).fit(rows)
@@ -93,7 +93,7 @@ def _mixture(problem: Problem, split: Split, seed: int) -> GaussianMixture:
 
 
 def simple_score(problem: Problem, split: Split, seed: int) -> float:
-    """One Gaussian or one line, not private: what a likelihood's lead is counted from."""
+    """One component without privacy, the baseline of gains in log-likelihood."""
     if problem.model == "lines":
         return mixture_regression.score(split.X_new, split.y_new, mixture_regression.one_line(split.X, split.y))
     if problem.model == "logistic":
@@ -104,7 +104,7 @@ def simple_score(problem: Problem, split: Split, seed: int) -> float:
     return float(one.score(split.X_new / spread) - np.log(spread).sum())
 
 
-#: What the command line calls them, the name in the table, the score of a fit, and the guarantee.
+#: By their names on the command line: the name in the table, the score of a fit, and the guarantee.
 METHODS: dict[str, tuple[str, Callable[[Problem, Split, int], float], str]] = {
     "dpem": ("dpem", dpem_score, "(ε, δ), replace one"),
     "free": ("not private", free_score, "none"),
@@ -126,11 +126,11 @@ def run(problem: Problem, name: str, reps: int) -> Outcome:
 
 
 def run_objective(job: judge.Job) -> dict[str, Any]:
-    """The baseline of objective perturbation, with its settings chosen as the peers' are."""
+    """The baseline of objective perturbation, tuned as the peers are."""
     return judge.run(job, objective.fit, objective.GRID, "(ε, δ), as published", draws=4)
 
 
 def run_moments(job: judge.Job) -> dict[str, Any]:
-    """The baseline of noisy moments, with its settings chosen as the peers' are."""
+    """The baseline of noisy moments, tuned as the peers are."""
     wide = len(job["tables"][0]["facts"]["low"]) > 100
     return judge.run(job, moments.fit, moments.GRID, "(ε, δ), replace one", draws=1 if wide else 8)

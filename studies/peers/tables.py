@@ -1,7 +1,7 @@
 """The problems: tables of the models' own studies, drawn by seed, and written as jobs for programs without dpem.
 
-Seeds below 1000 are for practice. A real table of the regression study has one split into rows to fit and rows held
-out, seed 1000 and above give that one, so that what varies is the noise; practice takes other splits.
+Seeds below 1000 are for practice tables. From seed 1000 on, a real table of the regression study has the same split
+into fitted and held-out rows, so that only the noise varies; practice tables are other splits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DELTA, FIRST_SEED, PRACTICE = 1e-6, 1000, 5
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to fit and rows held out as numbers (missing values are NaN), public facts, and what dpem is given."""
+    """Fitted and held-out rows as numbers (missing values are NaN), public facts, and dpem's arguments."""
 
     X: Any
     y: Any
@@ -37,7 +37,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Problem:
-    """A row group of the table: ``draw`` makes a split from a seed, ``fixed`` if always the same from 1000 on."""
+    """A problem of the comparison: ``draw`` makes a split from a seed, the same from seed 1000 on if ``fixed``."""
 
     key: str
     title: str
@@ -142,7 +142,7 @@ def encoded(X: pd.DataFrame, settings: dict[str, Any]) -> tuple[Any, dict[str, A
 
 
 def drawn(seed: int, n: int = 5000, d: int = 10) -> Split:
-    """Neighbouring columns correlate by 0.7; two in five have no slope; half of y's variance or more is noise."""
+    """Columns with correlation 0.7^|i − j|, two in five with coefficient 0; at least half of y's variance is noise."""
     rng = np.random.default_rng([seed, n + 5000, d])
     X = rng.standard_normal((n + 5000, d))
     for j in range(1, d):
@@ -169,7 +169,7 @@ def groups(setting: gaussian_mixture.Setting) -> Callable[[int], Split]:
 
 
 def real_groups(name: str) -> Callable[[int], Split]:
-    """The study's own split of a real table, anew for every seed."""
+    """The study's split of a real table, a new one for every seed."""
 
     def draw(seed: int) -> Split:
         whole, bounds = next((rows, b) for title, rows, b in gaussian_mixture.real_tables() if title.startswith(name))
@@ -183,7 +183,7 @@ def real_groups(name: str) -> Callable[[int], Split]:
 
 
 def classes(setting: latent_class.Setting) -> Callable[[int], Split]:
-    """Latent classes; as in their study the rows that were fitted are put into classes."""
+    """Latent classes; as in their study the fitted rows are classified."""
 
     def draw(seed: int) -> Split:
         X, z, w, p = latent_class.table(setting, seed)
