@@ -1,11 +1,10 @@
-"""Faults that must lose nothing: kill -9, races, full disks, lost servers, wrong clocks, no memory, dead workers.
+"""Fault injection for ledgers: kill -9, races, full disks, lost servers, wrong clocks, no memory, killed workers.
 
     python -m studies.audits.faults [--kills 300] [--racers 200] [--quick] [--out results/audit_faults.json]
 
-Every campaign runs fits against a ledger while something breaks, and then checks the ledger
-(:mod:`studies.audits.faults_ledger` says what must hold). Each runs against a SQLite file and a real PostgreSQL server
-where it applies; without a server's programs the SQLite half runs alone. Counts are printed and written, and the exit
-status is 1 if anything did not hold.
+Every campaign runs fits against a ledger while a fault occurs, and then checks the ledger
+(:mod:`studies.audits.faults_ledger` states the invariants). Campaigns use SQLite files and, if its programs are
+installed, a PostgreSQL server. Counts are printed and written, and the exit status is 1 if an invariant failed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Tick = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is done."""
+    """The numbers of faults and of racing fits."""
 
     kills: int = 300
     processes: int = 8
@@ -50,13 +49,13 @@ class Sizes:
 
     @property
     def fitting(self) -> list[int]:
-        """For how many of the racers there is room, one race each."""
+        """The numbers of racers that the budget admits, one race each."""
         return [self.racers // 5] if self.quick else [1, self.racers // 5, self.racers - 1]
 
 
 @dataclass
 class Result:
-    """What came of a campaign at a place."""
+    """The counts and failures of a campaign on one database."""
 
     campaign: str
     place: str
@@ -66,7 +65,7 @@ class Result:
 
 
 class Site:
-    """Where ledgers are made: a folder, and a server if there is one."""
+    """Makes new ledgers: in a folder, and on a server if there is one."""
 
     def __init__(self, folder: Path, server: Server | None, apart: Apart) -> None:
         self._folder, self.server, self.apart, self._made = folder, server, apart, 0
@@ -78,14 +77,14 @@ class Site:
         return made
 
     def url(self, place: str) -> str:
-        """A place for a new ledger."""
+        """The URL of a new ledger."""
         if place == SQLITE:
             return f"sqlite:///{self.folder()}/budget.db"
         assert self.server is not None
         return self.server.fresh_schema()
 
     def crowded(self) -> str:
-        """A place for a new ledger at which no more than 20 sessions are let in."""
+        """The URL of a new ledger on a server that admits 20 sessions."""
         assert self.server is not None
         self.server.execute("CREATE ROLE crowd LOGIN CONNECTION LIMIT 20")
         return self.server.url(self.server.fresh("OWNER crowd"), user="crowd")
@@ -159,7 +158,7 @@ CAMPAIGNS: dict[str, tuple[Callable[[Site, str, Sizes, Tick], Findings], tuple[s
 
 
 def run(at: Site, name: str, place: str, sizes: Sizes, tick: Tick = lambda _: None) -> Result:
-    """One campaign at one place."""
+    """One campaign on one database."""
     started = time.perf_counter()
     found = CAMPAIGNS[name][0](at, place, sizes, tick)
     broken = list(dict.fromkeys(found.broken))

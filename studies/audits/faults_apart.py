@@ -1,9 +1,9 @@
-"""Campaigns in processes of their own, which may fork, limit themselves and die. The library is imported once.
+"""Campaigns in processes of their own, which may fork, limit their resources and die. The library is imported once.
 
     python -m studies.audits.faults_apart
 
-reads a line of JSON, the name of a module and its arguments, forks, and runs the module's ``main`` in the child; what
-it prints is passed on, and then a line "end" with its exit status and its last words.
+reads a line of JSON with the name of a module and its arguments, forks, and runs the module's ``main`` in the child. It
+prints the child's output, and then a line "end" with its exit status and its last error output.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MODULES: dict[str, Callable[[list[str]], None]] = {
 
 
 class Apart:
-    """The process that forks, started when it is first needed."""
+    """The process that forks, started at its first use."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -47,7 +47,7 @@ class Apart:
             self._process.communicate()  # it ends with its input
 
     def run(self, tick: Callable[[int], object], name: str, *arguments: object) -> Findings:
-        """A campaign's findings. That it ended badly is one of them."""
+        """A campaign's findings, including a bad exit status."""
         if self._process is None:
             command = [sys.executable, "-W", "ignore", "-m", "studies.audits.faults_apart"]
             pipe = subprocess.PIPE

@@ -1,7 +1,7 @@
-"""Dask workers killed in mid-query: the right answer, charged once.
+"""Dask workers that are killed during a query: the answer must be right and charged once.
 
-Noise is seeded, so that the fit on the cluster must be the fit in memory. Every block takes a while to be read, so the
-worker that is killed while a query is under way has blocks in hand.
+Noise is seeded, so that the fit on the cluster must equal the fit in memory. Reading a block is slow, so that a killed
+worker has unfinished blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dpem.paper import DPSymmetricMixture
 from dpem.privacy import Noise, SeededNoise
 from studies.audits.faults_ledger import AMPLE, DATASET, SETTINGS, Attempts, Findings, Watched, table
 
-#: Seconds that a block takes to be read.
+#: Seconds of reading one block.
 SLOW = 0.04
 BLOCKS = 12
 
@@ -51,7 +51,7 @@ def killed(client: Client, pause: float, deaths: list[int]) -> threading.Thread:
 
 
 def campaign(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
-    """A fit after the other; in each a worker dies in the first or in the second query."""
+    """Fits in each of which a worker dies in the first or in the second query."""
     found, chance, X = Findings(), Random(0), table(1200)
     ledger = Ledger(url).open(DATASET, **AMPLE)
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -78,7 +78,7 @@ def campaign(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
 
 
 class Repeatable(Watched):
-    """Noise that repeats, in a fit that is charged all the same: an estimator's own ``random_state`` would refuse."""
+    """An estimator with seeded noise that can be charged, unlike one with ``random_state``."""
 
     def _noise(self, stacklevel: int = 3) -> Noise:
         return SeededNoise(0)

@@ -1,11 +1,11 @@
-"""Full disks, and folders, files and databases that can only be read.
+"""Full disks, and read-only folders, files and databases.
 
 Arguments of ``main``: FOLDER quick|long sqlite|URL, where the URL is that of a PostgreSQL superuser.
 
-A disk is full in two ways. ``RLIMIT_FSIZE`` stops every file of this process at a size, which is swept from nothing to
-more than enough, so that the charge, its journal and the outcome each meet the limit. A small file system in memory,
-where this process may mount one, is filled but for some pages; it also takes a tablespace of the server, and the models
-and reports of ``dpem fit``.
+Disks are made full in two ways. ``RLIMIT_FSIZE`` limits the size of every file of this process; the limit is varied
+from 0 to more than is needed, so that the charge, its journal and the outcome each reach it. A small file system in
+memory, if this process may mount one, is filled up to some pages; it also holds a tablespace of the server, and the
+models and reports of ``dpem fit``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def opened(found: Findings, url: str) -> Attempts:
 
 
 def limited(found: Findings, folder: Path, step: int) -> None:
-    """No file may grow beyond a size; when it may again, fits go on."""
+    """Fits while no file may exceed a size, and afterwards without the limit."""
     path = folder / "limited.db"
     attempts = opened(found, f"sqlite:///{path}")
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -71,7 +71,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def filled(disk: Path, pages_left: int) -> Iterator[None]:
-    """The disk with room for so many pages more."""
+    """The disk, filled up to a number of pages."""
     filler = disk / "filler"
     free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
     with open(filler, "wb") as file:
@@ -83,7 +83,7 @@ def filled(disk: Path, pages_left: int) -> Iterator[None]:
 
 
 def full(found: Findings, folder: Path, most: int) -> None:
-    """The ledger's own disk is full but for 0, 1, … pages."""
+    """The ledger's disk is full up to 0, 1, … pages."""
     with small_disk(folder / "small", "1m") as disk:
         if disk is None:
             found.counts["not mounted"] += 1
@@ -98,7 +98,7 @@ def full(found: Findings, folder: Path, most: int) -> None:
 
 
 def full_tablespace(found: Findings, folder: Path, url: str) -> None:
-    """The server's tables find no more room; its log does."""
+    """The disk of the server's tables is full; that of its log is not."""
     import psycopg
 
     owner = os.stat(url.split("host=")[1])
@@ -146,7 +146,7 @@ def shell(*arguments: str) -> tuple[int, str]:
 
 
 def outputs(found: Findings, folder: Path) -> None:
-    """Models and reports that find no room: refused before the charge if that can be known, else rescued."""
+    """Models and reports on a full disk: refused before the charge if that can be known, otherwise saved elsewhere."""
     rows, url = folder / "rows.csv", f"sqlite:///{folder}/outputs.db"
     np.savetxt(rows, table(), delimiter=",", header="a,b,c,d", comments="")
     Ledger(url).open(DATASET, **AMPLE)
@@ -181,7 +181,7 @@ def outputs(found: Findings, folder: Path) -> None:
 
 
 def as_reader(url: str) -> str:
-    """What a fit says to a user who may only read, in a process of that user."""
+    """The message of a fit to a user with read permission only, in a process of that user."""
     pipe, write = os.pipe()
     if os.fork() == 0:
         try:
@@ -202,7 +202,7 @@ def as_reader(url: str) -> str:
 
 
 def read_only(found: Findings, folder: Path) -> None:
-    """A fit is refused in one sentence, the history can be read, and nothing is left beside the ledger."""
+    """A fit is refused in one sentence, the history can be read, and no other files remain."""
     for file_mode, folder_mode in ((0o444, 0o755), (0o444, 0o555), (0o666, 0o555)):
         home = folder / f"reader-{file_mode:o}-{folder_mode:o}"
         home.mkdir()
@@ -220,7 +220,7 @@ def read_only(found: Findings, folder: Path) -> None:
 
 
 def read_only_server(found: Findings, url: str) -> None:
-    """A server that takes no writes, such as a replica."""
+    """A server without write access, such as a replica."""
     import psycopg
 
     attempts = opened(found, url)

@@ -1,11 +1,11 @@
 """kill -9 at random moments of fits against one ledger.
 
-Arguments of ``main``: URL KILLS SEED [late]. The last plants a bug that the campaign must find.
+Arguments of ``main``: URL KILLS SEED [late]. With "late" a bug is planted that the campaign must find.
 
-Each round forks two children that fit and fit again, drawing on the same ledger, and kills each at its own random
-moment, spread evenly over the time of two fits of its own. A child writes to a pipe what it is about to do and which
-answer it got, so the phase in which it died is known from the pipe and the ledger together. A dataset is opened with
-room for some fits only; when it is spent the next is opened, so kills meet totals that are nearly spent too.
+Each round forks two children that fit repeatedly with the same ledger, and kills each at a random moment, uniformly
+distributed over the time of two fits. A child reports to a pipe before and after each phase, so that the pipe and the
+ledger together show the phase in which it died. A dataset admits some fits only and is followed by a new one, so that
+budgets that are nearly spent are tested, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpem import BudgetExceeded, Ledger
 from dpem.privacy import Charge, Price
 from studies.audits.faults_ledger import SETTINGS, Findings, Watched, check_ledger, price, room_for, table
 
-#: Fits that a dataset has room for.
+#: Fits that a dataset admits.
 ROOM = 60
 CHARGING, CONFIRMED, READING, ANSWERED, REFUSED, FAILED = "ADQRXE"
 #: Phases of a fit, in order, as the table names them.
@@ -39,7 +39,7 @@ PHASES = {
 
 
 class ReportingLedger(Ledger):
-    """A ledger that writes to a pipe before a charge and after it."""
+    """A ledger that reports to a pipe before and after a charge."""
 
     pipe: int
 
@@ -51,7 +51,7 @@ class ReportingLedger(Ledger):
 
 
 class LateLedger(ReportingLedger):
-    """A planted bug: the charge is written when the fit has ended."""
+    """A planted bug: the charge is written after the fit."""
 
     def charge(self, epsilon: float, delta: float, price: Price, **details: Any) -> Any:
         ledger, number = self, len(self.history()) + 1
@@ -90,7 +90,7 @@ def fit_for_ever(ledger: ReportingLedger, pipe: int) -> None:
 
 @dataclass
 class Child:
-    """A process that fits, and what it has reported."""
+    """A process that fits, and its reports."""
 
     ledger: ReportingLedger
     confirmed: dict[int, str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Child:
 
 
 def settled(url: str) -> None:
-    """Wait until a server has noticed that the children are gone: a commit may still be under way."""
+    """Wait until a server has closed the children's sessions, which may still be committing."""
     if url.startswith("sqlite"):
         return
     import psycopg
@@ -141,7 +141,7 @@ def settled(url: str) -> None:
 
 
 def phase(child: Child, rows: Mapping[int, str | None], unconfirmed: bool) -> str:
-    """Where the child was when it died; ``unconfirmed`` if there is a row that was confirmed to nobody."""
+    """The phase in which the child died; ``unconfirmed`` if there is a charge without a report."""
     if child.last == CHARGING and unconfirmed:
         return PHASES["written"]
     if child.last == READING and rows.get(max(child.confirmed)) is not None:

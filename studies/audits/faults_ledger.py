@@ -1,10 +1,9 @@
-"""What the campaigns of faults share: a small fit that can be watched, and a ledger's entries read without the library.
+"""Shared by the campaigns of faults: a small fit with hooks, and checks of a ledger's entries without the library.
 
-*What must hold* after any fault. (1) The ledger opens and its history replays. (2) Every charge that was confirmed to a
-fit is a row, so the rows add up to at least what all fits that can have reached data cost: nothing is under-counted.
-(3) The rows are covered by the dataset's total, and what is left is not negative. (4) A fit that gave no answer is
-shown as such. The sums here are made from the rows by a few lines of their own: a mistake in the library's sums would
-not be repeated.
+*Invariants* after any fault: (1) The ledger opens and its history replays. (2) Every charge that was confirmed to a fit
+is recorded, so the sum of the charges is at least the cost of all fits that can have queried data. (3) The charges are
+within the dataset's total. (4) A fit without an answer is shown as such. The sums are computed from the database's rows
+by code of this module, independently of the library.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from dpem.privacy import Account, Curator, Noise, Price
 from dpem.query import FloatArray, Query
 from dpem.tables import Source
 
-#: A fit of a hundredth of a second: nothing is left for the plan to choose.
+#: A fit that takes a hundredth of a second, since its plan has no free settings.
 SETTINGS: dict[str, Any] = {
     **{"epsilon": 0.5, "delta": 1e-5, "method": "published"},
     **{"sparsity": 2, "sigma": 1.0, "start": "equal", "n_iter": 2},
 }
 DATASET = "patients"
-#: A total with room for more fits than a campaign tries.
+#: A total that admits more fits than a campaign makes.
 AMPLE: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-3}
 
 
@@ -43,7 +42,7 @@ def table(rows: int = 300) -> FloatArray:
 
 @dataclass
 class Findings:
-    """What a campaign counted, and every sentence about something that should not have happened."""
+    """A campaign's counts, and a sentence about each failed check."""
 
     counts: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
@@ -53,7 +52,7 @@ class Findings:
             self.broken.append(otherwise)
 
     def sentence(self, message: object, *parts: str) -> None:
-        """What a person reads is one sentence, and says what it must."""
+        """Check that a message is one sentence with these parts."""
         text = str(message)
         one = text.endswith(".") and "\n" not in text and "Traceback" not in text
         self.check(one and all(part in text for part in parts), f"not the sentence that was expected: {text!r}")
@@ -68,7 +67,7 @@ class Findings:
 
 
 class WatchedSource:
-    """Rows that report each query before it is answered. Batches share the count of queries."""
+    """A source that calls ``act`` with the number of each query before it is answered, also in batches."""
 
     def __init__(self, source: Source, act: Callable[[int], None], queries: list[Query] | None = None) -> None:
         self._source, self._act, self._queries = source, act, [] if queries is None else queries
@@ -88,7 +87,7 @@ class WatchedSource:
 
 
 class Watched(DPSymmetricMixture):
-    """A fit that does something just before its rows answer the first, second, … query."""
+    """A fit that calls a function before each query."""
 
     def before_queries(self, act: Callable[[int], None]) -> Watched:
         self._act = act
@@ -99,17 +98,17 @@ class Watched(DPSymmetricMixture):
 
 
 def price() -> float:
-    """ρ of one fit at the settings; nothing is computed from rows."""
+    """ρ of one fit with these settings."""
     return printed_price(SETTINGS["epsilon"], SETTINGS["delta"], SETTINGS["sparsity"]).rho
 
 
 def room_for(fits: int) -> dict[str, Any]:
-    """A total that admits exactly so many fits."""
+    """A total that admits exactly this number of fits."""
     return {"epsilon": Price(price() * fits).epsilon(1e-5) * (1 + 1e-6), "delta": 1e-5}
 
 
 class Row(NamedTuple):
-    """A charge as the database holds it."""
+    """A charge in the database."""
 
     id: int
     number: int
@@ -138,7 +137,7 @@ def _total(body: str) -> tuple[float, float]:
 
 
 def read(url: str, dataset: str = DATASET) -> tuple[list[Row], tuple[float, float]]:
-    """The charges of a dataset and its total, by the database's own driver."""
+    """The charges of a dataset and its total, read by the database's driver."""
     if url.startswith("sqlite"):
         file = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)
         try:
@@ -161,7 +160,7 @@ _EXCESS = np.exp(np.linspace(-12.0, 14.0, 20_001))
 
 
 def smallest_delta(rho: float, epsilon: float) -> float:
-    """δ of ρ-zCDP at ε: the least of the bound's values on a grid of orders."""
+    """δ of ρ-zCDP at ε: the minimum of the bound on a grid of orders."""
     alpha = 1 + _EXCESS
     log_delta = _EXCESS * (alpha * rho - epsilon) - np.log(_EXCESS) - alpha * np.log1p(1 / _EXCESS)
     return float(min(1.0, math.exp(min(0.0, log_delta.min()))))
@@ -170,7 +169,7 @@ def smallest_delta(rho: float, epsilon: float) -> float:
 def check_ledger(
     found: Findings, url: str, confirmed: Mapping[int, str], cost: float, dataset: str = DATASET
 ) -> list[Row]:
-    """Check (1) to (4) of the module. ``confirmed`` has the charges that fits know of, and "answered" for an answer."""
+    """Check invariants (1) to (4). ``confirmed`` has the charges that were confirmed to fits, with "answered" if so."""
     try:
         ledger = Ledger(url, dataset)
         history, state = ledger.history(), ledger.state()
@@ -204,7 +203,7 @@ def check_ledger(
 
 @dataclass
 class Attempts:
-    """Fits against a ledger that may fail, and what was stated of each."""
+    """Fits against a ledger that may fail, and their confirmed charges."""
 
     found: Findings
     url: str
@@ -250,7 +249,7 @@ class Attempts:
         self.found.sentence(error, "nothing was recorded" if sure else "it may have been recorded")
 
     def look(self) -> list[Row]:
-        """The ledger has every charge that was confirmed, and no more than may have been recorded besides."""
+        """Check that the ledger has every confirmed charge, and no others than may have been recorded."""
         rows = check_ledger(self.found, self.url, self.confirmed, price())
         besides = len(rows) - len(self.confirmed)
         self.found.check(0 <= besides <= self.perhaps, f"{besides} row(s) of charges stated not to be recorded")
@@ -258,7 +257,7 @@ class Attempts:
 
 
 class NotingLedger(Ledger):
-    """A ledger that keeps the number of its last charge."""
+    """A ledger that remembers the number of its last charge."""
 
     noted = 0
 

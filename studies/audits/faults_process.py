@@ -1,12 +1,10 @@
-"""A clock that is set back, and memory that runs out in a chunk.
+"""A clock that is set back, and memory that is exhausted during a query.
 
-The clock of whoever charges is written down and decides nothing: order and totals are those of the charges' numbers.
+The time of a charge is recorded, but order and totals depend on the charges' numbers only.
 
-A query that runs out of memory fails after the charge: the charge stays, is shown as failed, and the budget serves
-the next fit.
+A query that runs out of memory fails after the charge: the charge stays, is shown as failed, and the next fit works.
 
-``main``, with a URL as its argument, limits the memory of a process for real, before a kernel's sum over five million
-columns.
+``main``, with a URL as its argument, limits the memory of its process before a sum over five million columns.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class Clock(datetime):
 
 
 def clock_set_back(url: str, charges: int, tick: Callable[[int], object]) -> Findings:
-    """A clock that jumps by years in both directions, beside a dataset with a steady clock."""
+    """A clock that jumps by years in both directions, compared with a dataset with a steady clock."""
     found, chance = Findings(), Random(0)
     jumping, steady = (Ledger(url).open(name, epsilon=50.0, delta=1e-3) for name in ("jumping", "steady"))
     prices = [chance.uniform(1e-3, 8e-3) for _ in range(charges)]
@@ -114,7 +112,7 @@ class Starved(DPSymmetricMixture):
 
 
 def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findings:
-    """Every query of a fit in turn runs out of memory in mid-total."""
+    """Fits in each of which another query runs out of memory."""
     found, X = Findings(), table()
     ledger, budget = Ledger(url).open(DATASET, **AMPLE), Budget(**AMPLE)
     before, failed = 0, 0
@@ -140,14 +138,14 @@ def out_of_memory(url: str, rounds: int, tick: Callable[[int], object]) -> Findi
 
 
 def starve(query: int) -> None:
-    """From now on this process gets no more than 8 MiB more."""
+    """Limit this process to 8 MiB more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     more = pages * resource.getpagesize() + (8 << 20)
     resource.setrlimit(resource.RLIMIT_AS, (more, resource.RLIM_INFINITY))
 
 
 def real_limit(url: str) -> Findings:
-    """A kernel needs 40 MB where there are 8."""
+    """A sum that needs 40 MB with 8 MB available."""
     found, ledger = Findings(), Ledger(url, DATASET)
     settings: dict[str, Any] = {**SETTINGS, "n_iter": 1}
     X = np.zeros((4, 5_000_000), dtype=np.float32)

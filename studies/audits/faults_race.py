@@ -1,11 +1,11 @@
-"""Many fits at once race for the last of a budget: exactly as many succeed as fit.
+"""Simultaneous fits that race for the rest of a budget: exactly as many succeed as the budget admits.
 
 Arguments of ``main``: URL PROCESSES THREADS FITS [crowded].
 
-A dataset is opened with room for exactly FITS fits. PROCESSES processes of THREADS threads each get ready, are let go
-at the same moment, and every thread fits once. Each must end with an answer or with BudgetExceeded and nothing else; a
-database that stays locked would be something else. At a crowded server, which lets fewer sessions in than there are
-racers, a fit may also end with the error that nothing was recorded; then no more succeed than fit.
+A dataset admits exactly FITS fits. PROCESSES processes with THREADS threads each start at the same moment, and every
+thread fits once. Each fit must end with an answer or with BudgetExceeded, and not because the database is locked. On a
+crowded server, which admits fewer sessions than there are racers, a fit may also end with the error that nothing was
+recorded; then at most as many succeed as the budget admits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fit_once(url: str) -> str:
 
 
 def racer(url: str, threads: int, ready: int, go: int) -> Counter[str]:
-    """Warm up, say so, wait, and fit in every thread at once."""
+    """Warm up, report, wait, and fit in all threads at once."""
     DPSymmetricMixture(**SETTINGS).fit(table())
     barrier, ended = threading.Barrier(threads + 1), Counter[str]()
     lock = threading.Lock()
@@ -58,7 +58,7 @@ def racer(url: str, threads: int, ready: int, go: int) -> Counter[str]:
 
 
 def forked(url: str, threads: int, ready: int, go: tuple[int, int]) -> int:
-    """A process of racers; what it reads as is a pipe with how its fits ended."""
+    """Fork a process of racers; returns a pipe with the outcomes of its fits."""
     read, write = os.pipe()
     if os.fork() == 0:
         os.close(read)
@@ -72,7 +72,7 @@ def forked(url: str, threads: int, ready: int, go: tuple[int, int]) -> int:
 
 
 def race(url: str, processes: int, threads: int) -> Counter[str]:
-    """How all the fits ended. This process has run no kernel when it forks."""
+    """The outcomes of all fits. This process has run no compiled kernel before it forks."""
     ready, go = os.pipe(), os.pipe()
     pipes = []
     for _ in range(processes):

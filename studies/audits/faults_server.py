@@ -1,8 +1,8 @@
-"""Connections that drop: a server that stops without warning, sessions that are ended, in mid-fit and at random.
+"""Lost connections: a server that stops without warning and sessions that are ended, during fits and at random.
 
-A fit whose charge was confirmed goes on without the server and keeps its answer; if its outcome cannot be written a
-warning says so. A fit whose charge was not confirmed never reads rows: its message is that nothing was recorded, or, if
-the confirmation itself was lost, that it may have been.
+A fit whose charge was confirmed continues without the server and returns its answer, with a warning if its outcome
+cannot be written. A fit whose charge was not confirmed queries no rows; its message is that nothing was recorded or, if
+the confirmation was lost, that the charge may have been recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def opened(found: Findings, server: Server) -> tuple[str, Attempts]:
 
 
 def stopped_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
-    """The server is gone before the first or the second query, and comes back later."""
+    """The server stops before the first or the second query, and starts again later."""
     _, attempts = opened(found, server)
     for turn in range(rounds):
 
@@ -43,7 +43,7 @@ def stopped_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
 
 
 def ended_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
-    """All sessions are ended between charge and close: the ledger connects again."""
+    """All sessions are ended between the charge and its outcome; the ledger connects again."""
     database, attempts = opened(found, server)
     for _ in range(rounds):
         how = attempts.fit(lambda _: void(server.end_sessions(database)))
@@ -53,12 +53,12 @@ def ended_in_mid_fit(found: Findings, server: Server, rounds: int) -> None:
 
 
 def void(_: object) -> None:
-    """For a function that must return nothing."""
+    """Call a function and return None."""
 
 
 @contextlib.contextmanager
 def meanwhile(act: Callable[[], None], pause: Callable[[], float]) -> Iterator[None]:
-    """Do something again and again, after pauses, while the block runs."""
+    """Call a function repeatedly, with pauses, while the block runs."""
     over = threading.Event()
 
     def run() -> None:
@@ -75,7 +75,7 @@ def meanwhile(act: Callable[[], None], pause: Callable[[], float]) -> Iterator[N
 
 
 def storm(found: Findings, server: Server, fits: int, chance: random.Random) -> None:
-    """Sessions are ended at random moments of fits, so that some are in their commit."""
+    """Sessions are ended at random moments of fits, some of them during a commit."""
     database, attempts = opened(found, server)
     ended = 0
 

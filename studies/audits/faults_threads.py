@@ -1,10 +1,9 @@
-"""One thread of a kernel runs out of memory and the others do not: the sum must be whole, or there must be none.
+"""One thread of a compiled sum runs out of memory and the others do not: the sum must be complete or fail.
 
     python -m studies.audits.faults_threads
 
-A table of two tasks of 16 rows and ten million columns is summed by the loops and the threads of every sum. Then memory
-is limited. The main thread finds the 80 MB for its task in its own heap, which keeps what it once had;
-another thread has no such heap and finds nothing.
+A table of two tasks of 16 rows and ten million columns is summed, and then memory is limited. The main thread has the
+80 MB for its task in its heap, which keeps memory that it once had; another thread has not.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """A fuzzing campaign: ``python -m studies.audits.fuzz [--minutes 8] [--inputs N] [--targets …] [--save FOLDER]``.
 
-Everything that comes from outside is given changed files, changed values and changed command lines, a few million of
-them. Each must be accepted or refused in one sentence (:mod:`studies.audits.fuzz_core` says what counts as a
-finding). Every target runs in a process of its own, which keeps its counts and its present input in a shared file: a
-process that dies, or hangs where Python cannot interrupt it, leaves the input that did it.
+Everything that reads input from outside is given changed files, values and command lines. Each must be accepted, or
+refused in one sentence (:mod:`studies.audits.fuzz_core` defines a finding). Every target runs in a process of its own,
+which writes its counts and its current input to a shared file, so that the input is known if the process dies or hangs.
 
-The engine is atheris (libFuzzer, guided by the branches of the modules that a target names) where it is installed, and
-the seeded mutations of :func:`studies.audits.fuzz_core.loop` where it is not. The table says which one ran.
+The engine is atheris (libFuzzer, guided by the branches of the modules that a target names) if it is installed, and
+otherwise the seeded mutations of :func:`studies.audits.fuzz_core.loop`. The output names the engine.
 """
 
 from __future__ import annotations
@@ -45,27 +44,27 @@ TARGETS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "estimators": ("studies.audits.fuzz_estimators", "Estimators", ()),
     "commands": ("studies.audits.fuzz_commands", "Commands", ()),
 }
-#: Part of the time that a target gets.
+#: The share of the time for each target.
 SHARES = {
     **dict.fromkeys(("models", "plans", "arguments", "urls"), 0.11),
     **dict.fromkeys(("ledgers", "estimators", "commands"), 0.12),
     **dict.fromkeys(("csv", "csv.gz", "parquet", "arrow"), 0.04),
 }
-#: Seconds without an input after which a process is taken for hung.
+#: Seconds without an input after which a process counts as hanging.
 STILL = 60.0
 _HEAD = struct.Struct("<QQQQd")
 _ROOM = 1 << 20
 
 
 def make(name: str, folder: Path) -> Target:
-    """The target of that name, with its files in the folder."""
+    """The target with this name, with its files in the folder."""
     module, kind, further = TARGETS[name]
     made: Target = getattr(__import__(module, fromlist=[kind]), kind)(folder, *further)
     return made
 
 
 class Board:
-    """Counts and the present input, in a file that two processes map."""
+    """Counts and the current input, in a file that two processes map."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         if new:
@@ -83,7 +82,7 @@ class Board:
 
 
 def work(name: str, engine: str, seconds: float, inputs: int, seed: int, folder: Path) -> None:
-    """One target, in this process: findings go to ``findings.jsonl`` in the folder as they come."""
+    """Run one target in this process, and append findings to ``findings.jsonl`` in the folder."""
     board, tally, target = Board(folder / "board"), Tally(), make(name, folder)
     begun = time.monotonic()
 
@@ -108,7 +107,7 @@ def work(name: str, engine: str, seconds: float, inputs: int, seed: int, folder:
 
 
 class _Counted:
-    """A target whose inputs are judged by the worker, for the engine that judges by itself."""
+    """A target that passes its inputs to the worker, which judges them, for the engine without coverage."""
 
     name, patience = "", 3600.0
     refusals: tuple[type[Exception], ...] = ()
@@ -250,7 +249,7 @@ def _line(name: str, row: dict[str, Any]) -> str:
 
 
 def replay(name: str, path: Path) -> str | None:
-    """What is wrong with a saved input today, or None."""
+    """The finding of a saved input with the current code, or None."""
     with folder_in_memory() as folder:
         target = make(name, folder)
         with around(target):

@@ -1,8 +1,8 @@
-"""What every fuzzing target must keep, and how one input after another is judged.
+"""The rules for every fuzzing target, and the judgement of inputs.
 
-An input is a string of bytes. A target makes of it a file, a plan, a URL, a table or a command line, and hands that to
-the library, which must accept it or refuse it. A *finding* is anything else: an exception of a class that is not
-documented, a refusal that is not one sentence, a planted value in a message, a budget that paid for a refusal, a hang.
+An input is a string of bytes. A target turns it into a file, a plan, a URL, a table or a command line for the library,
+which must accept or refuse it. A *finding* is anything else: an exception of an undocumented class, a refusal that is
+not one sentence, a planted value in a message, a budget charged for a refusal, a hang.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-#: Planted in tables; whoever repeats them has quoted a record.
+#: Values planted in tables, which no message may contain.
 SECRET_NUMBER, SECRET_TEXT = 73195.0862, "SECRETZ"
 _SECRETS = ("73195.08", "73195.1", SECRET_TEXT)
-#: Longest message that a person reads as one sentence.
+#: The largest length of a message.
 LONGEST = 700
-#: Numbers that have broken programs before.
+#: Numbers that often cause faults.
 NUMBERS = (
     *(0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-5, 1e-300, 5e-324, 1e300, -1e300, 1.7976931348623157e308, 3.4e38, 1e19),
     *(float("inf"), float("-inf"), float("nan"), 2.0**53, 2.0**63, 1e-16, 0.999999999999, 1e5, 3.0),
@@ -41,7 +41,7 @@ class Broken(Exception):
 
 
 class Target(Protocol):
-    """Something that takes bytes. ``run`` returns whether the input was accepted, or raises the library's refusal."""
+    """A target. ``run`` returns whether the input was accepted, or raises the library's refusal."""
 
     name: str
     #: Seconds for one input.
@@ -58,7 +58,7 @@ class Target(Protocol):
 
 @dataclass
 class Tally:
-    """What became of a target's inputs; ``findings`` maps what went wrong to the first input that did it."""
+    """Counts of a target's inputs; ``findings`` maps each finding to the first input that caused it."""
 
     inputs: int = 0
     refused: int = 0
@@ -150,7 +150,7 @@ def mutated(data: bytes, rng: random.Random, tokens: tuple[bytes, ...] = ()) -> 
 
 
 def judge(target: Target, data: bytes, tally: Tally) -> str | None:
-    """Give one input to a target and count what became of it; what is wrong, in one line, or None."""
+    """Run one input and count the outcome; returns the finding in one line, or None."""
     tally.inputs += 1
     wrong: str | None = None
     with _alarm(target.patience), warnings.catch_warnings(record=True) as warned:
@@ -175,7 +175,7 @@ def judge(target: Target, data: bytes, tally: Tally) -> str | None:
 
 
 def around(target: Target) -> AbstractContextManager[Any]:
-    """What must be in place while inputs are given to the target."""
+    """The context in which inputs are run."""
     made: AbstractContextManager[Any] = getattr(target, "around", nullcontext)()
     return made
 
@@ -214,7 +214,7 @@ def _leaks(text: str) -> bool:
 
 
 def _not_a_sentence(error: BaseException) -> str | None:
-    """What is wrong with a refusal, if anything: it must be one short line and quote nothing, and so must its cause."""
+    """The fault of a refusal, or None: it and its cause must be one short line and quote nothing."""
     said = str(error)
     if not said.strip() or len(said) > LONGEST or re.search(r"[\n\r]", said) or "Traceback" in said:
         return f"{type(error).__name__} at {_place(error)} is not one sentence: {_short(said)}"
@@ -251,7 +251,7 @@ def _place(error: BaseException) -> str:
 
 
 def _kind(wrong: str) -> str:
-    """Findings that differ in numbers and quotations only are one."""
+    """The finding without numbers and quotations, in which equal findings may differ."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|(?<![\w:])-?\d[\d.e+-]*", "…", wrong)[:160]
 
 
