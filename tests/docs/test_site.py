@@ -16,7 +16,9 @@ from sphinx.cmd.build import main as sphinx_build  # noqa: E402
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    arguments = ["-W", "--keep-going", "-q", "-b", "html", "-d", folder / "trees", ROOT / "docs", folder / "html"]
+    without_sources = "extensions=myst_parser,sphinx.ext.autodoc,sphinx.ext.napoleon"  # pages of code take longest
+    options = ["-W", "--keep-going", "-q", "-b", "html", "-D", without_sources, "-d", folder / "trees"]
+    arguments = [*options, ROOT / "docs", folder / "html"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Python; Sphinx's own are errors
         assert sphinx_build([str(argument) for argument in arguments]) == 0
