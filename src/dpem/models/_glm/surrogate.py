@@ -48,6 +48,9 @@ BEYOND = 2.0
 #: The relative noise above which the release is not used, and the surrogate stays as it is: for each of the corrections
 #: until rows have the released information.
 RESOLVED = (0.8, 0.2, 0.2)
+#: Directions whose clipped information is below this fraction of the mean, as those of rare levels, are not corrected:
+#: the noise of the release would be magnified there.
+LEAST_RESOLVED = 0.5
 #: Below this relative noise, columns are called collinear if their information is no larger than its noise.
 TELLING = 0.4
 #: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
@@ -153,21 +156,22 @@ def _rows(
     """Coordinates of latent scores: numeric ones by quantiles, moved and stretched; of a factor's levels the winner."""
     u = quantiles(marginals, scores)
     u = np.clip(marginals.centre + (u - marginals.centre) * scale + shift * marginals.spread, -1.0, 1.0)
+    rng = generator(3)
     for levels in factors:
         share = np.clip((marginals.centre[levels] + shift[levels] * marginals.spread[levels] + 1) / 2, 1e-4, 0.99)
         share *= min(1.0, 0.995 / share.sum())
-        won = _winners(scores[:, levels], share)
+        won = _winners(scores[:, levels], share, rng)
         u[:, levels] = np.where(won[:, None] == np.arange(1, len(levels) + 1), 1.0, -1.0)
     return u
 
 
-def _winners(scores: FloatArray, share: FloatArray) -> IntArray:
+def _winners(scores: FloatArray, share: FloatArray, rng: np.random.Generator) -> IntArray:
     """Which level wins in each row, 0 being the baseline: that with the largest sum of a Gumbel score and the logarithm
     of its share, so that each wins as often as it should (McFadden 1974). Normal scores are turned into Gumbel ones.
     """
     if len(share) == 1:
         return np.asarray(scores[:, 0] > threshold(float(share[0])), dtype=np.intp)
-    baseline = generator(3).gumbel(size=len(scores)) + math.log(1 - share.sum())
+    baseline = rng.gumbel(size=len(scores)) + math.log(1 - share.sum())
     others = -np.log(-np.log(np.clip(ndtr(scores), 1e-15, 1 - 1e-15))) + np.log(share)
     return np.argmax(np.column_stack([baseline, others]), axis=1)
 
@@ -188,14 +192,26 @@ def corrected(
     surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float
 ) -> Surrogate:
     """The surrogate with its weighted means and covariances moved to the released ones where they clearly differ."""
-    moved = first = _moved(surrogate, free, query, released, noise, RESOLVED[0])
+    v = query.vectors(np, surrogate.rows[:, 1:])
+    spread = _parts(v.T @ v / len(v))[2]
+    if not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
+        return surrogate
+    values, vectors = np.linalg.eigh(spread)
+    basis = vectors[:, values > LEAST_RESOLVED * np.mean(values)]
+    moved = first = _moved(surrogate, free, query, released, noise, RESOLVED[0], basis)
     for limit in RESOLVED[1:]:
-        moved = _moved(replace(moved, collinear=surrogate.collinear), free, query, released, noise, limit)
+        moved = _moved(replace(moved, collinear=surrogate.collinear), free, query, released, noise, limit, basis)
     return replace(moved, collinear=first.collinear)
 
 
 def _moved(
-    surrogate: Surrogate, free: NDArray[np.intp], query: Information, released: FloatArray, noise: float, limit: float
+    surrogate: Surrogate,
+    free: NDArray[np.intp],
+    query: Information,
+    released: FloatArray,
+    noise: float,
+    limit: float,
+    basis: FloatArray,
 ) -> Surrogate:
     """One correction; the variances, and what is clipped, change with the rows."""
     v, turn = query.vectors(np, surrogate.rows[:, 1:]), query.turn
@@ -203,12 +219,12 @@ def _moved(
     if new_weight < weight / 4 or not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
         return surrogate
     p = len(mean)
-    values, vectors = np.linalg.eigh(spread)
-    scale = np.sqrt(np.maximum(values, 1e-3 * values[-1]))
+    values, vectors = np.linalg.eigh(basis.T @ spread @ basis)
+    scale, vectors = np.sqrt(np.maximum(values, 1e-3 * values[-1])), basis @ vectors
     root, back = vectors / scale @ vectors.T, vectors * scale @ vectors.T
     ratios, axes = np.linalg.eigh(np.eye(p) + root @ (new_spread - spread) @ root)
     mean_error = noise / math.sqrt(2) / max(new_weight, weight / 2)
-    blur = mean_error / float(np.mean(values))
+    blur = mean_error * p / float(np.trace(spread))
     # the spectrum of noise reaches 2√p; where columns seemed collinear, a small ratio is expected and needs less proof
     edge = blur * ((1 if any(surrogate.collinear) else 2) * math.sqrt(p) + BEYOND)
     if edge > limit:
