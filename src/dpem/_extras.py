@@ -20,7 +20,7 @@ EXTRAS = {
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Turn the failed import of an optional package into an error that names ``what`` needs it, and the pip command.
+    """Turn the failed import of an optional package into an error that states ``what`` needs it, and the pip command.
 
     >>> with needed_by("read_table"):
     ...     raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")

@@ -1,5 +1,4 @@
-"""Numbers and texts for people, the templates of all pages, and what notebooks show of plans, guarantees, budgets and
-fitted models: the content of their ``str``, public or released facts only.
+"""Formatting of numbers and texts, and rendering of HTML templates.
 
 Templates escape each value that they print, and replace control characters, lone surrogates and bidirectional marks, so
 that the name of a column or of a dataset cannot change a page.
@@ -27,7 +26,7 @@ def _printable(value: str) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number, as pages show it.
+    """A number as text, with a power of ten if it is very small or large.
 
     >>> number(0.000012), number(-0.5), number(1234567.0), number(1e-6), number(float("inf"))
     ('1.2 × 10⁻⁵', '−0.5', '1.23 × 10⁶', '10⁻⁶', '∞')
@@ -129,5 +128,5 @@ def page(template: str, /, *, style: str, script: str = "", **values: object) ->
 
 
 def notebook(kind: str, shown: object) -> str:
-    """What a notebook shows of a guarantee, a budget, a plan or a model."""
+    """The HTML that a notebook shows for a guarantee, a budget, a plan or a model."""
     return fill("notebook.html", kind=kind, shown=shown)

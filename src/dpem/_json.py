@@ -1,9 +1,9 @@
 """Strict JSON, and dataclasses rebuilt from it by their declared types.
 
-Reading a file must never run code and never guess. So a record is rebuilt field by field from its type hints: every
-field must be present, none may be unknown, each must have its declared type, and numbers must lie in the range that
-belongs to the field's name. An error is one ValueError that names the field. Nothing is imported, called or looked up
-by a name from the file: a ``kind`` only selects among the declared classes.
+Reading a file never runs code and never guesses. A record is rebuilt field by field from its type hints: every field
+must be present, none may be unknown, each must have its declared type, and numbers must lie in the range for the
+field's name. An error is one ValueError that names the field. Nothing is imported, called or looked up by a name from
+the file: a ``kind`` only selects among the declared classes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RANGES: dict[str, Range] = {
 
 
 def parse_json(text: str) -> Any:
-    """The JSON value in the text. Refuses what Python's reader accepts: NaN, infinities, a key given twice.
+    """The JSON value in the text. NaN, infinities and repeated keys are errors, unlike in Python's own parser.
 
     >>> parse_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
@@ -65,8 +65,8 @@ def parse_json(text: str) -> Any:
 
 
 def plain(value: object) -> Any:
-    """A record, an array or a number as JSON has it; :func:`rebuild` turns it back, floats to the bit. JSON has no
-    infinity, which becomes the text "inf", and no times.
+    """A record, an array or a number as plain data for JSON; :func:`rebuild` restores it exactly. Infinity becomes the
+    text "inf", and a time its ISO format.
 
     >>> plain((np.array([[1.5, 2.0]]), np.intp(3), math.inf))
     [[[1.5, 2.0]], 3, 'inf']
@@ -86,7 +86,7 @@ def plain(value: object) -> Any:
 
 
 def readable(value: object, indent: str = "") -> str:
-    """The value as indented JSON: nested objects and lists have a line for each part, flat ones a single line."""
+    """The value as indented JSON: a line for each part of a nested object or list, a single line for a flat one."""
     parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     if not any(isinstance(part, dict | list) for part in parts):
         return json.dumps(value, allow_nan=False)
@@ -99,7 +99,7 @@ def readable(value: object, indent: str = "") -> str:
 
 
 def checksum(value: object) -> str:
-    """SHA-256 of a JSON value in its canonical spelling. It detects accidental changes; it is no signature."""
+    """SHA-256 of a JSON value in canonical form. It detects accidental changes; it is not a signature."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
@@ -110,7 +110,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def without_alias(hint: Any) -> Any:
-    """The type that an alias made by ``type`` stands for, as ``NDArray`` is from NumPy 2.5 on; others as they are.
+    """The type behind an alias made by ``type``, as ``NDArray`` is from NumPy 2.5 on; other types unchanged.
 
     >>> get_origin(without_alias(NDArray[np.float64])) is np.ndarray
     True

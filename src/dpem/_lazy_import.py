@@ -1,9 +1,7 @@
-"""Modules whose code runs when an attribute of them is first used (``importlib.util.LazyLoader`` runs it at the
-import).
+"""Modules whose code runs at the first use of an attribute (``importlib.util.LazyLoader`` runs it at the import).
 
-scikit-learn's base classes import scipy.stats and pandas, which together take longer to load than a plan takes to make,
-and use neither before they are needed. The command ``dpem``, a process that lives for one answer, defers both; a
-program that imports this package is left alone.
+scikit-learn's base classes import scipy.stats and pandas, which together take longer to load than a plan takes to
+compute, and rarely use them. The command ``dpem`` defers both; a program that imports this package is not affected.
 """
 
 from __future__ import annotations
@@ -16,18 +14,18 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-#: Under which name a module that waits keeps what will load it.
+#: The attribute of a deferred module that stores its loader.
 WAITING = "__deferred__"
 _loading = threading.RLock()
 
 
 class LazyModule(ModuleType):
-    """A module whose code runs when an attribute of it is first used. It stays the same object."""
+    """A module whose code runs at the first use of an attribute. It stays the same object."""
 
     def __getattr__(self, name: str) -> Any:
-        with _loading:  # another thread waits until all of it is there
+        with _loading:  # another thread waits until the module is loaded
             own = self.__dict__
-            if (waiting := own.pop(WAITING, None)) is not None:  # what is missing from now on is missing
+            if (waiting := own.pop(WAITING, None)) is not None:
                 own.update(waiting.hidden)
                 try:
                     waiting.loader.exec_module(self)

@@ -44,9 +44,9 @@ def thread_count() -> int:
 def keep_memory() -> None:
     """Let the C library reuse the memory of temporary arrays, up to some tens of MiB.
 
-    glibc returns unused memory to the system above a threshold, and fetching its pages again can cost several times the
-    computation itself. The threshold grows with the blocks that a process frees, unless an environment variable fixes
-    it, as Dask's nannies do for workers: there it is set again. Other allocators are not affected.
+    glibc returns unused memory to the system above a threshold, and mapping its pages again can take several times as
+    long as the computation. The threshold grows with the blocks that a process frees, unless an environment variable
+    fixes it, as Dask does for its workers. Other allocators are not affected.
     """
     with suppress(AttributeError, OSError, TypeError):
         allocator = ctypes.CDLL(None)
@@ -67,9 +67,9 @@ def thread_limit(threads: int) -> Iterator[None]:
 def run_in_parallel(work: Callable[[int], None], tasks: int) -> None:
     """``work(0)``, …, ``work(tasks − 1)``, in any order and several at a time, without NumPy's floating-point warnings.
 
-    >>> found = [0] * 5
-    >>> run_in_parallel(lambda task: found.__setitem__(task, task * task), 5)
-    >>> found
+    >>> squares = [0] * 5
+    >>> run_in_parallel(lambda task: squares.__setitem__(task, task * task), 5)
+    >>> squares
     [0, 1, 4, 9, 16]
     """
     keep_memory()

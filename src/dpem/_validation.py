@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the value or raises an :class:`ArgumentError` of one sentence."""
+"""Validation of arguments: functions that return the value or raise an :class:`ArgumentError` of one sentence."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def raise_alone(error: Exception) -> NoReturn:
 
 
 def describe(value: object) -> str:
-    """A value for a message: a number or a short text itself, otherwise its type, since it may contain rows.
+    """A value for a message: a number or a short text as it is, anything else as its type, since it may contain rows.
 
     >>> describe(-1), describe([73.5, 80.1]), describe("x" * 99), describe(10**5000)
     ('-1', 'a list', 'a str', 'a int')
@@ -76,7 +76,7 @@ def describe(value: object) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether it is a real number that a float represents: not a bool, nor a whole number of more than 53 bits."""
+    """Whether it is a real number that a float represents: not a bool or a whole number of more than 53 bits."""
     too_long = isinstance(value, Integral) and abs(int(value)) > 2**53
     return isinstance(value, Real) and not isinstance(value, bool) and not too_long
 
@@ -173,13 +173,13 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
 
 
 def sparsity(value: object, most: object, d: int) -> tuple[int | None, bool]:
-    """Coefficients that may be non-zero, and whether small ones are dropped at the end (sparsity="auto")."""
+    """The most non-zero coefficients, and whether small ones are dropped at the end (sparsity="auto")."""
     if isinstance(value, str):
         if value != "auto":
             raise ArgumentError("sparsity", f'must be a positive whole number, "auto" or None, got {describe(value)}.')
         if most is None:
             needed = Argument("max_sparsity")
-            raise ArgumentError(Argument("sparsity", "auto"), "needs ", needed, ": the most coefficients there may be.")
+            raise ArgumentError(Argument("sparsity", "auto"), "needs ", needed, ", the most non-zero coefficients.")
         if not _is_count(most) or most > d:
             raise ArgumentError(
                 "max_sparsity", f"must be between 1 and the number of columns ({d}), got {describe(most)}."

@@ -53,7 +53,7 @@ def install(noise: ModuleType) -> Callable[[], None]:
 
     def gaussian(self: Any, values: Any, scale: float, sensitivity: float, rho: float) -> Any:
         mechanism = noise.measurements.make_gaussian(noise._VECTOR, noise._L2, scale=scale)
-        noise._check(mechanism, sensitivity, rho)
+        noise._check_price(mechanism, sensitivity, rho)
         values = np.asarray(values, dtype=float)
         return values + scale * _state["rng"].standard_normal(values.shape)
 

@@ -54,8 +54,8 @@ def test_the_law_with_few_bits_and_many(first, k, draws, monkeypatch):
     monkeypatch.setattr(gumbel, "FIRST_BITS", first)
     monkeypatch.setattr(gumbel, "MORE_BITS", 8)
     refined = []
-    plain = gumbel._refined
-    monkeypatch.setattr(gumbel, "_refined", lambda *a: refined.append(1) or plain(*a))
+    plain = gumbel._refine
+    monkeypatch.setattr(gumbel, "_refine", lambda *a: refined.append(1) or plain(*a))
     seen = [tuple(gumbel.top_k(SCORES, k).tolist()) for _ in range(draws)]
     law = {}
     for order in itertools.permutations(range(4), k):

@@ -95,7 +95,7 @@ def test_a_digest_can_be_computed_without_dpem(ledger, path):
 def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statement, message):
     edit(path, statement).close()
     assert any(re.match(message, fault) for fault in faults(ledger))
-    assert "the triggers that keep rows from being changed are gone" in faults(ledger)
+    assert "the triggers that prevent changes of rows are missing" in faults(ledger)
     with pytest.raises(LedgerError):
         ledger.charge(*SMALL)
 
@@ -132,7 +132,7 @@ def test_a_removed_dataset_is_found(ledger, path):
 def test_a_recomputed_chain_is_found_by_a_head_that_was_kept_and_by_nothing_else(ledger, path):
     head = ledger.state().head
     forge(path, rho=1e-9)
-    assert faults(ledger) == ["the triggers that keep rows from being changed are gone"]
+    assert faults(ledger) == ["the triggers that prevent changes of rows are missing"]
     assert f"no entry has the head {head}" in " ".join(faults(ledger, heads=[head]))
     assert ledger.state().spent_epsilon < 1e-3  # this is what the page warns of
 

@@ -1,6 +1,6 @@
-"""The only package that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger. No model here.
+"""The only package that draws noise or spends budget: curator, mechanisms, accounting, budget, ledger.
 
-Names are imported on first use, as in :mod:`dpem`: reading a ledger imports no noise.
+Names are imported on first use, as in :mod:`dpem`: reading a ledger does not load the samplers.
 """
 
 from __future__ import annotations

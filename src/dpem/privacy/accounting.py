@@ -1,10 +1,10 @@
 """Prices of releases: zCDP, exact Gaussian privacy, and their conversion to (ε, δ).
 
 A *price* is a zCDP ρ. Releases with Gaussian noise alone are also described exactly by μ-Gaussian privacy with μ² = 2ρ;
-the exact curve is used where all composed releases are Gaussian, the zCDP curve elsewhere.
+this exact curve is used if all composed releases are Gaussian, else the zCDP curve.
 
 *Composition.* ρ's add over adaptively chosen releases (Bun & Steinke 2016, Lemma 2.3); so do μ²'s (Dong, Roth & Su
-2022, Corollary 2). On disjoint batches a record takes part in one batch only, so the price is the largest batch's.
+2022, Corollary 2). A record belongs to one of several disjoint batches, so their price is that of the dearest.
 
 *Conversion.* ρ-zCDP implies (ε, δ)-DP with δ = min over α > 1 of exp((α−1)(αρ−ε))/(α−1)·(1−1/α)^α (Canonne, Kamath &
 Steinke 2020, Proposition 12). Any α is valid, so a numerical minimum is safe. μ-Gaussian privacy is (ε, δ)-DP exactly
@@ -81,13 +81,13 @@ def _log_delta(log_excess: float, rho: float, epsilon: float) -> float:
 def _best_log_excess(rho: float, epsilon: float) -> float:
     """The logarithm of α − 1 at the order α where δ is least."""
     guess = math.log(max((epsilon - rho) / (2 * rho), 1e-6) + 1e-3)
-    # The exponential is finite at both ends. Any α is valid, so one at which the exponent overflows does no harm.
+    # The exponential is finite at both ends. Any α is valid, so an exponent that overflows does no harm.
     low, high = min(guess - 8, -25.0), min(max(guess, -math.log(rho)) + 8, 700.0)
     return _minimiser(lambda log_excess: _log_delta(log_excess, rho, epsilon), low, high)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """δ of μ-Gaussian privacy at ε: exact, or slightly more where rounding could make it less.
+    """δ of μ-Gaussian privacy at ε: exact, or slightly larger where rounding could make it too small.
 
     The two terms nearly cancel for a small μ, and so do the two parts of their arguments for a large ε. Elsewhere
     rounding is far below the one part in 10⁹ that comparisons of prices allow.
@@ -116,7 +116,7 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
     def above(log_rho: float) -> bool:
         return Price(math.exp(log_rho), gaussian).delta(epsilon) > delta
 
-    epsilon = min(epsilon, 1e300)  # a price for a smaller ε is one for a larger
+    epsilon = min(epsilon, 1e300)  # a price for a smaller ε is also valid for a larger one
     low, high = -60.0, math.log(1e4 + 10 * epsilon)
     if above(low) or not above(high):
         raise ValueError(
@@ -129,7 +129,7 @@ def largest_price(epsilon: float, delta: float, *, gaussian: bool) -> Price:
 
 
 def log_normal(x: float) -> float:
-    """log Φ(x), accurate in both tails; without SciPy, so that reading a ledger needs no import of it.
+    """log Φ(x), accurate in both tails. SciPy is not used, so that reading a ledger does not load it.
 
     >>> log_normal(0.0) == math.log(0.5), round(log_normal(-40.0), 6)
     (True, -804.608442)

@@ -1,19 +1,19 @@
 """Budgets: the composition rule of a total (ε, δ), and the budget of one process.
 
 *Lemma.* Fits accepted by :meth:`Total.admit` are together (ε, δ)-DP for the total's ε and δ, also if each charge is
-chosen after seeing the answers to the earlier ones. *Proof.* The first charge is fixed before any answer. If its price
-alone is beyond what converts to (ε, δ) in zCDP (as that of a fit with Gaussian noise alone can be, which has a better
-curve than zCDP's), no sum with it ever converts, so it stays the only one, and it was accepted because its own (ε₁, δ₁)
-is within the total. Otherwise all charges were accepted by one rule, that the sum of the zCDP prices converts to (ε,
-δ). Sums below a limit fixed in advance are ρ-zCDP however the next price is chosen (Feldman & Zrnic 2021, at every
-order), and ρ-zCDP converts (:mod:`dpem.privacy.accounting`). ∎ It would be wrong to accept what *any* of several
-theorems covers: which theorem covers the last charge could depend on answers, and k theorems would give (ε, kδ) only.
+chosen after seeing the answers to the earlier ones. *Proof.* The first charge is fixed before any answer. If its zCDP
+price alone does not convert to (ε, δ) (which is possible for Gaussian noise alone, whose exact curve is better), no sum
+with it converts, so it remains the only charge, and it was accepted because its own (ε₁, δ₁) is within the total.
+Otherwise all charges were accepted by one rule: the sum of the zCDP prices converts to (ε, δ). Sums below a limit fixed
+in advance are ρ-zCDP however the next price is chosen (Feldman & Zrnic 2021, at every order), and ρ-zCDP converts
+(:mod:`dpem.privacy.accounting`). ∎ It would be wrong to accept a charge that *any* of several theorems covers: which
+one covers the last charge could depend on answers, and k theorems would give (ε, kδ) only.
 
 A total protects one unit: the up to m rows of one person. A fit that protects at least as many rows together is
 (ε, δ)-private for that unit too, since neighbours that differ in fewer rows are among its neighbours; a fit that
 protects fewer is refused.
 
-A fit that was charged and never answered may have released anything up to its price, so charges are never undone.
+A fit that was charged but never completed may have released anything up to its price, so charges are never undone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dpem._html import notebook
 from dpem._validation import ArgumentError, describe, is_number
 from dpem.privacy.accounting import Price, largest_price, total, zcdp_order
 
-#: How a fit that was charged can end.
+#: The possible outcomes of a charged fit.
 OUTCOMES = ("answered", "failed")
-#: Rounding allowed between a charge and the total.
+#: Tolerance for rounding in comparisons of a charge with the total.
 SLACK = 1 + 1e-9
 
 
@@ -135,10 +135,10 @@ class Total:
         return min(spent, charges[0].epsilon) if alone else spent
 
     def left(self, charges: Sequence[Charge], delta: float) -> float:
-        """The largest ε that one more fit at ``delta`` could use and be accepted, sparse or dense.
+        """The largest ε at which one more fit at ``delta`` would be accepted.
 
-        Such a fit is assumed to have the largest price that converts to (ε, δ), for Gaussian noise alone or for other
-        noise, whichever has the higher price. Below a millionth of the total it is 0.
+        The fit is assumed to have the largest price that converts to (ε, δ), with Gaussian noise alone or with other
+        noise, whichever price is higher. An ε below a millionth of the total's counts as 0.
         """
         if math.isinf(self.epsilon):
             return math.inf
@@ -146,7 +146,7 @@ class Total:
         epsilon = min(Price(left_rho, gaussian).epsilon(delta) if left_rho > 0 else 0.0 for gaussian in (True, False))
         if not charges and delta <= self.delta:
             epsilon = max(epsilon, self.epsilon)
-        shrink = 1e-12  # rounding may have made ε slightly too large
+        shrink = 1e-12  # for rounding, which may have made ε slightly too large
         while epsilon > 1e-6 * self.epsilon:
             most_expensive = (Charge(epsilon, delta, largest_price(epsilon, delta, gaussian=g)) for g in (True, False))
             if all(self.fits([*charges, charge]) for charge in most_expensive):
@@ -180,7 +180,7 @@ class Total:
         )
 
     def explain(self, charges: Sequence[Charge]) -> list[str]:
-        """How the charges add up, in lines that a reader can recompute.
+        """The sum of the charges and its conversion, in lines that a reader can recompute.
 
         >>> for line in Total(1.0, 1e-5).explain([Charge(0.6, 5e-6, Price(0.011))] * 2):
         ...     print(line)
@@ -194,10 +194,8 @@ class Total:
             return [f"no fit was charged: all of (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is left"]
         rho, total_rho = _zcdp(charges).rho, largest_price(self.epsilon, self.delta, gaussian=False).rho
         parts = [f"{charge.price.rho:.6g}" for charge in charges]
-        sum_in_words = " + ".join(
-            parts if len(parts) <= 12 else [*parts[:6], f"… ({len(parts) - 9} more) …", *parts[-3:]]
-        )
-        lines = [f"prices add: ρ = {sum_in_words}{f' = {rho:.6g}' if len(parts) > 1 else ''}"]
+        summands = " + ".join(parts if len(parts) <= 12 else [*parts[:6], f"… ({len(parts) - 9} more) …", *parts[-3:]])
+        lines = [f"prices add: ρ = {summands}{f' = {rho:.6g}' if len(parts) > 1 else ''}"]
         epsilon = _zcdp(charges).epsilon(self.delta)
         alpha = zcdp_order(rho, epsilon)
         terms = (-math.log(self.delta), math.log(alpha - 1), -alpha * math.log1p(-1 / alpha))
@@ -207,7 +205,7 @@ class Total:
             f"at δ = {self.delta:g}: ε = {alpha:.6g}·{rho:.6g} + [{bracket}]/{alpha - 1:.6g} = {epsilon:.6g}",
         ]
         if (spent := self.spent(charges)) < epsilon:
-            lines.append(f"one fit alone is covered by its own (ε, δ), which is less: ε = {spent:.6g}")
+            lines.append(f"a single fit is covered by its own (ε, δ), which is less: ε = {spent:.6g}")
         left_rho, left = total_rho - rho, self.left(charges, self.delta)
         worth = f"the total (ε, δ) = ({self.epsilon:g}, {self.delta:g}) is worth ρ = {total_rho:.6g}"
         if not left:
@@ -222,7 +220,7 @@ class Total:
 
 
 def _zcdp(charges: Sequence[Charge]) -> Price:
-    """The sum of the charges in zCDP, whatever their noise."""
+    """The sum of the charges' zCDP prices, without the exact curve for Gaussian noise."""
     return Price(total(c.price for c in charges).rho)
 
 

@@ -1,8 +1,8 @@
-"""The curator: the only access to the data.
+"""The curator: the only access of an algorithm to the data.
 
-An algorithm has a curator, never rows. It sends a bounded query and a price. The curator charges the price, *then*
-sums, adds noise calibrated to the query's bound, and records the release. There is no other access to the data, and
-nothing that has not passed the curator reaches an attribute, message or file.
+An algorithm sends the curator a bounded query and a price. The curator charges the price, *then* sums the query, adds
+noise calibrated to its bound, and records the release. Nothing that has not passed the curator reaches an attribute,
+message or file.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def total_price(releases: list[Release]) -> Price:
 
     *Lemma.* If a person has at most m rows, in whichever batches, the releases of all batches together cost them no
     more than ρ = max_b ρ_b. *Proof.* Let m_b of the rows be in batch b, Σ m_b ≤ m. Between neighbours that differ in
-    them, what batch b's noise is added to moves by at most m_b/m of the sensitivity that was priced, which is m times
-    a single row's, rounding included (:meth:`Curator.sensitivity`). Every price is quadratic in the sensitivity
+    them, the statistic of batch b changes by at most m_b/m of the sensitivity that was priced, which is m times that
+    of a single row, rounding included (:meth:`Curator.sensitivity`). Every price is quadratic in the sensitivity
     (Δ²/(2τ²), kλ²/(2b²), 2.5·s(λ/b)²), so batch b costs them at most ρ_b·(m_b/m)². Given the earlier answers the
     batches compose, and Σ ρ_b·(m_b/m)² ≤ ρ·Σ m_b/m ≤ ρ, as no m_b/m exceeds 1. Of Gaussian noise the same holds for
-    μ² = 2ρ. For m = 1 this says that a row pays in its own batch only. ∎
+    μ² = 2ρ. For m = 1, a row costs the price of its own batch only. ∎
     """
     table_price = total(r.price for r in releases if r.batch is None)
     batch_prices = [total(r.price for r in releases if r.batch == b) for b in {r.batch for r in releases} - {None}]
@@ -124,7 +124,7 @@ class Curator:
 
     @property
     def effective_rows(self) -> int:
-        """How many independent rows have at least the sampling variance of these: n/m, if a person has up to m rows.
+        """n/m for up to m rows per person: so many independent rows have at least the sampling variance of these.
 
         *Lemma.* Let s_i be scores with mean 0, independent between persons. Then Cov(Σ s_i) ≼ m·Σ E s_i s_iᵀ: the
         sampling covariance is at most m times that of independent rows, however alike the rows of a person are.
@@ -146,21 +146,20 @@ class Curator:
         ]
 
     def sensitivity(self, query: Query, norm: str) -> float:
-        """Sensitivity of the *mean* to replacing all rows of a person, with floating-point slack; ``norm`` is "linf" or
-        "l2".
+        """Sensitivity of the *mean* to replacing all rows of a person, with rounding; ``norm`` is "linf" or "l2".
 
-        *Lemma.* Replacing up to m rows moves the computed mean, rounding included, by at most m times as much as
-        replacing one row. *Proof.* Replace them one after another. Each step leads from a table to a replace-one
-        neighbour of the same length, and moves the mean by at most (change + slack·size)/n, whatever the other rows
-        hold; the triangle inequality adds m such steps. ∎ The same proof holds for all that is computed from the mean
-        before noise is added, so the rounding of scores is multiplied by m as well.
+        *Lemma.* Replacing up to m rows changes the computed mean, rounding included, by at most m times the bound for
+        one row. *Proof.* Replace them one after another. Each step leads to a replace-one neighbour of the same length,
+        and changes the mean by at most (change + slack·size)/n, whatever the other rows are; the triangle inequality
+        adds m such steps. ∎ The same holds for everything computed from the mean before noise is added, so the rounding
+        of scores is multiplied by m as well.
         """
         bound = query.bound
         change, size = (bound.linf, bound.size_linf) if norm == "linf" else (bound.l2, bound.size_l2)
         if math.isinf(change):
             return math.inf
-        one = (change + self._source.slack(query) * size) / self.n_rows * (1 + 4 * float(np.finfo(float).eps))
-        return self.rows_per_person * one
+        one_row = (change + self._source.slack(query) * size) / self.n_rows * (1 + 4 * float(np.finfo(float).eps))
+        return self.rows_per_person * one_row
 
     def noise_scale(self, query: Query, rho: float) -> float:
         """The standard deviation of the noise that :meth:`measure` adds. Public: it depends on no record."""
@@ -177,10 +176,10 @@ class Curator:
     def select(
         self, query: Query, k: int, rho: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> NDArray[np.intp]:
-        """The k coordinates where ``|offset + step·mean|`` is largest, with Gumbel noise, at price ρ. ``offset`` and
+        """The k coordinates with the largest ``|offset + step·mean|`` after Gumbel noise, at price ρ. ``offset`` and
         ``step`` are public. If the query has a method ``folded``, it is applied to the mean first, and the query's ℓ∞
-        bound is that of its result; ``fold_rounding`` is what rounding in it can add between two tables, in units of
-        the size of a contribution (0 where the slack of the sum covers it).
+        bound is that of its result; ``fold_rounding`` bounds the difference that its rounding can make between two
+        tables, in units of the size of a contribution (0 if the slack of the sum covers it).
         """
         _check_price(rho)
         sensitivity = abs(step) * self.sensitivity(query, "linf")
@@ -196,8 +195,8 @@ class Curator:
     def peeling_sensitivity(
         self, query: Query, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> float:
-        """Sensitivity of what :meth:`peel` compares: offset + step·mean, with the rounding of the product and the sum
-        and of the grid that goes with noise of this scale. Public: it depends on no record.
+        """Sensitivity of offset + step·mean, which :meth:`peel` compares, with the rounding of the product and the sum,
+        and to the grid for noise of this scale. Public: it depends on no record.
         """
         magnitude = _magnitude(query, offset, step)
         if not math.isfinite(magnitude + scale):
@@ -208,7 +207,7 @@ class Curator:
     def peel(
         self, query: Query, s: int, scale: float, *, offset: FloatArray | float = 0.0, step: float = 1.0
     ) -> FloatArray:
-        """NoisyHT of offset + step·mean with Laplace noise of this scale, at the price that it has."""
+        """NoisyHT of offset + step·mean with Laplace noise of this scale, which determines the price."""
         sensitivity = self.peeling_sensitivity(query, scale, offset=offset, step=step)
         price = mechanisms.peeling_price(s, sensitivity, scale)
         self._charge(query, f"Laplace peeling, {s} of {self.n_features}", price, sensitivity, scale)
@@ -223,8 +222,8 @@ class Curator:
 
     @np.errstate(all="ignore")  # a warning that depends on a row would reveal it
     def _mean(self, query: Query) -> FloatArray:
-        """The exact mean, before noise is added. The total of a bounded query is finite; one that is not is refused,
-        since noise would turn it into an inconspicuous number.
+        """The exact mean, before noise is added. A total that is not finite is refused, although a bounded query always
+        has a finite one: noise would turn it into an inconspicuous number.
         """
         total = self._source.total(query)
         if not np.isfinite(total).all():

@@ -20,9 +20,9 @@ REPLACE_ROWS, REPLACE_PERSON = "replace-one", "replace-one-person"
 class Guarantee:
     """The differential-privacy guarantee of a model, and the mechanisms that provide it.
 
-    ``price`` was fixed and charged before any query. The releases in ``mechanisms`` may cost less in the end, and their
-    cost may depend on answers, so the guarantee is derived from ``price``. ``rows_per_person`` rows of one person are
-    protected together. ``private`` is False for seeded noise and for an infinite ε.
+    ``price`` was fixed and charged before any query, and the guarantee follows from it. The releases in ``mechanisms``
+    may cost less, by an amount that depends on answers. ``rows_per_person`` rows of one person are protected together.
+    ``private`` is False for seeded noise and for an infinite ε.
     """
 
     epsilon: float
@@ -65,9 +65,9 @@ def together(guarantees: Sequence[Guarantee]) -> Guarantee:
     prices were fixed beforehand, so the smaller ε is stated. (Fits that are chosen after earlier answers need a
     Budget.)
 
-    Where the privacy units differ, the smallest is stated, which all of them protect. *Proof.* Neighbours that differ
-    in up to m rows of a person are among those that differ in more, or in all, so a guarantee for more rows holds for m
-    too. (Where a column identifies persons, a row that differs is the same person's in both tables.) ∎
+    If the privacy units differ, the smallest is stated, since every release protects it. *Proof.* Neighbours that
+    differ in up to m rows of a person are among those that differ in more, or in all, so a guarantee for more rows
+    holds for m too. (If a column identifies persons, a row that differs belongs to the same person in both tables.) ∎
 
     >>> alone = Guarantee(0.5, 1e-5, Price(0.01), "replace-one", 1, (), True, "0")
     >>> round(together([alone, alone]).epsilon, 2)

@@ -1,20 +1,20 @@
 """The k largest of score + Gumbel noise, sampled exactly and in a time that does not depend on the scores.
 
-A Gumbel variable is −ln(E) with E exponential, and E = −ln(1 − V) with V uniform. V is a string of random bits. Some
-of its bits confine it to an interval, the interval of V confines score − ln(−ln(1 − V)) to another, and intervals that
-do not overlap are in the order of the real numbers inside them, whatever the bits still to come. So 64 bits are drawn
-for every coordinate, intervals are computed in floats and widened by more than floats can err, and only coordinates
-whose intervals overlap where it matters draw more bits, with decimals of as many digits as it takes.
+A Gumbel variable is −ln(E) with E exponential, and E = −ln(1 − V) with V uniform. V is a sequence of random bits. Its
+first bits confine it to an interval, hence score − ln(−ln(1 − V)) to another. Intervals that do not overlap have the
+order of the real numbers inside them, whatever the later bits are. So 64 bits are drawn for every coordinate and
+intervals are computed in floats, widened by more than the rounding error. Only coordinates whose overlap leaves the
+first k open draw more bits, and their intervals are computed in decimals of sufficient precision.
 
-*Lemma.* The indices returned are those of the k largest of score_j + G_j, best first, with G_j independent standard
-Gumbel variables, for the scores as the floats they are. *Proof.* Bits of V drawn one after another are those of a
-uniform variable. An interval always holds its real number: x ↦ −ln(−ln(1 − x)) is increasing, so it maps ends to ends,
-and each end is moved outwards by more than its evaluation errs (below). Coordinates whose upper end lies below the
-k-th largest lower end are below k others, so they are not among the k largest; the rest are ordered only when their
-intervals are disjoint. Two intervals stay overlapping for ever with probability 0. ∎
+*Lemma.* The returned indices are those of the k largest of score_j + G_j, largest first, with independent standard
+Gumbel variables G_j and the scores as exact floats. *Proof.* Random bits are those of a uniform variable V. An
+interval always contains its real number: x ↦ −ln(−ln(1 − x)) is increasing, so it maps ends to ends, and each end is
+moved outwards by more than its rounding error (below). A coordinate whose upper end lies below the k-th largest lower
+end is below k others, so it is not among the k largest; the others are ordered only once their intervals are disjoint.
+Two intervals overlap for ever with probability 0. ∎
 
-Floats: conversions to float, log1p, log and the sum err by a few units in the last place (2⁻⁵³) each; every end is
-moved by 2⁻⁴⁹ of the sizes involved, sixteen times that.
+Rounding: conversion to float, log1p, log and the sum have errors of a few units of 2⁻⁵³ each; every end is moved by
+2⁻⁴⁹ of the sizes involved, sixteen units.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WIDER = 2.0**-49
 
 
 def top_k(scores: FloatArray, k: int) -> NDArray[np.intp]:
-    """Indices of the k largest of score + Gumbel(1), best first.
+    """Indices of the k largest of score + Gumbel(1), largest first.
 
     >>> top_k(np.array([0.0, 1e6, -1e6]), 2).tolist()
     [1, 0]
@@ -46,11 +46,11 @@ def top_k(scores: FloatArray, k: int) -> NDArray[np.intp]:
     bits = _random_bits(len(scores))
     low, high = _intervals(scores, bits)
     least = np.partition(low, len(low) - k)[len(low) - k]
-    left = np.flatnonzero(high >= least)
-    order = left[np.argsort(-low[left], kind="stable")]
+    candidates = np.flatnonzero(high >= least)
+    order = candidates[np.argsort(-low[candidates], kind="stable")]
     if len(order) == k and bool(np.all(low[order[:-1]] > high[order[1:]])):
         return np.asarray(order, dtype=np.intp)
-    return _refined(scores, bits, left, k)
+    return _refine(scores, bits, candidates, k)
 
 
 def _random_bits(count: int) -> NDArray[np.uint64]:
@@ -61,7 +61,7 @@ def _random_bits(count: int) -> NDArray[np.uint64]:
 
 @np.errstate(divide="ignore", over="ignore", invalid="ignore")
 def _intervals(scores: FloatArray, bits: NDArray[np.uint64]) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper ends of score + Gumbel for every coordinate, in floats, widened."""
+    """Lower and upper ends of score + Gumbel for every coordinate, in widened floats."""
     unit = 2.0**-FIRST_BITS
     m = bits.astype(np.float64)
     first = np.nextafter(m, 0.0) * unit
@@ -74,30 +74,30 @@ def _intervals(scores: FloatArray, bits: NDArray[np.uint64]) -> tuple[FloatArray
     return np.where(np.isnan(low), -math.inf, low), np.where(np.isnan(high), math.inf, high)
 
 
-def _refined(scores: FloatArray, bits: NDArray[np.uint64], left: NDArray[np.intp], k: int) -> NDArray[np.intp]:
-    """The same for the few coordinates that are left, in decimals, with more bits where intervals overlap."""
-    strings = {int(j): (int(bits[j]), FIRST_BITS) for j in left}
-    ends = {j: _decimal_interval(float(scores[j]), *string) for j, string in strings.items()}
+def _refine(scores: FloatArray, bits: NDArray[np.uint64], candidates: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+    """The k largest of the candidates, by decimals, with more bits for coordinates whose intervals overlap."""
+    bit_strings = {int(j): (int(bits[j]), FIRST_BITS) for j in candidates}
+    ends = {j: _decimal_interval(float(scores[j]), *bits_of_j) for j, bits_of_j in bit_strings.items()}
     while True:
         order = sorted(ends, key=lambda j: ends[j][0], reverse=True)
-        unsure = _overlapping(order, ends, k)
-        if not unsure:
+        undecided = _overlapping(order, ends, k)
+        if not undecided:
             return np.array(order[:k], dtype=np.intp)
-        for j in unsure:
-            m, length = strings[j]
+        for j in undecided:
+            m, length = bit_strings[j]
             fresh = int.from_bytes(os.urandom(MORE_BITS // 8), "big")
-            strings[j] = (m << MORE_BITS) | fresh, length + MORE_BITS
-            ends[j] = _decimal_interval(float(scores[j]), *strings[j])
+            bit_strings[j] = (m << MORE_BITS) | fresh, length + MORE_BITS
+            ends[j] = _decimal_interval(float(scores[j]), *bit_strings[j])
 
 
 def _overlapping(order: list[int], ends: dict[int, tuple[Decimal, Decimal]], k: int) -> set[int]:
-    """Coordinates whose interval overlaps another's in a way that leaves the first k places open."""
-    unsure: set[int] = set()
+    """Coordinates whose intervals overlap so that the first k are not decided."""
+    undecided: set[int] = set()
     for place, j in enumerate(order[:k]):
         for other in order[place + 1 :]:
             if ends[other][1] >= ends[j][0]:
-                unsure |= {j, other}
-    return unsure
+                undecided |= {j, other}
+    return undecided
 
 
 def _decimal_interval(score: float, m: int, length: int) -> tuple[Decimal, Decimal]:
@@ -109,7 +109,7 @@ def _decimal_interval(score: float, m: int, length: int) -> tuple[Decimal, Decim
         margin = Decimal(10) ** -(length // 2 + 20) + abs(exact) * Decimal(10) ** -(context.prec - 5)
 
         def gumbel(numerator: int) -> Decimal:
-            """−ln(−ln(1 − numerator/2^length)): the ends 0 and 1 are the ends of the line."""
+            """−ln(−ln(1 − numerator/2^length)), infinite at the ends 0 and 1."""
             if numerator == 0:
                 return Decimal("-Infinity")
             if numerator == 2**length:

@@ -3,11 +3,11 @@
 *Lemma.* However many processes and machines charge a dataset, and whenever any of them stops, every fit that read data
 is in the ledger, and the dataset's total covers the charges in the ledger. *Proof.* A charge reads all earlier charges,
 decides by :meth:`~dpem.privacy.budget.Total.admit` and appends, in one transaction that excludes every other writer
-(:mod:`dpem.privacy.ledger_store`); so charges are decided one after another, each with all earlier ones in view. The
-fit continues only after the commit has been confirmed, and a committed entry is never changed or removed. A process
+(:mod:`dpem.privacy.ledger_store`). So charges are decided one after another, each with knowledge of all earlier ones.
+The fit continues only after the commit has been confirmed, and a committed entry is never changed or removed. A process
 that stops before the commit leaves no entry and has read nothing; one that stops later leaves a charge without an
-outcome. If the confirmation is lost, the entry may be there, and the fit does not continue. ∎ Changes by other means
-are found by the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
+outcome. If the confirmation is lost, the entry may exist, and the fit does not continue. ∎ Changes by other means
+are detected by the chain of digests (:mod:`dpem.privacy.ledger_chain`), which every use of a ledger checks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dpem.privacy.ledger_entries import (
 )
 from dpem.privacy.ledger_store import LedgerError, Store
 
-#: A charge records the digests of at most so many columns.
+#: A charge records the digests of at most this many columns.
 MOST_COLUMNS = 1000
 
 
@@ -87,9 +87,9 @@ class Ledger:
     """Budgets of datasets, kept in a database that processes and machines share.
 
     A dataset is opened once with its total (ε, δ). Every fit is charged durably before data are read, or refused with
-    :class:`~dpem.BudgetExceeded`, which states what is left. Charges add up as in a :class:`~dpem.Budget`. Copies are
-    the same ledger, and an unpickled ledger connects to the same database, so ``clone`` and worker processes are
-    counted correctly. The pickle contains the URL: keep passwords in a password file.
+    :class:`~dpem.BudgetExceeded`, which states the ε that is left. Charges add up as in a :class:`~dpem.Budget`. A copy
+    is the same ledger, and an unpickled ledger connects to the same database, so fits of clones and of worker processes
+    are counted. The pickle contains the URL: keep passwords in a password file.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class Ledger:
             return self._state(connection, name)
 
     def history(self, dataset: str | None = None) -> list[FitEntry]:
-        """All charges of a dataset, oldest first. An outcome is ``"answered"``, ``"failed"`` or ``"no answer"``."""
+        """All charges of a dataset, oldest first, with the outcomes ``"answered"``, ``"failed"`` or ``"no answer"``."""
         return list(self.state(dataset).fits)
 
     def user(self) -> str:
@@ -255,8 +255,8 @@ class Ledger:
     def left(self, dataset: str | None = None, delta: float | None = None) -> float:
         """The largest ε at which one more fit with this ``delta`` (by default the total's) would be accepted.
 
-        It is exact for a fit that costs the full price of its (ε, δ), as those of all estimators do but the paper's
-        ``method="published"``, with the more expensive kind of noise.
+        It is exact for a fit that costs the full price of its (ε, δ), as all do except the paper's
+        ``method="published"``, with the kind of noise whose price is higher.
         """
         state = self.state(dataset)
         return state.left if delta is None else state.total.left(state.charges, arguments.is_fraction("delta", delta))
@@ -315,7 +315,7 @@ class Ledger:
     def _name(self, dataset: str | None) -> str:
         name = self.name if dataset is None else checked_text("dataset", dataset)
         if name is None:
-            raise ValueError('this ledger is bound to no dataset: name one, as in Ledger(url, "patients").')
+            raise ValueError('this ledger is bound to no dataset: use Ledger(url, "patients") or .dataset("patients").')
         return name
 
     def __repr__(self) -> str:
@@ -341,7 +341,7 @@ def _price_faults(name: str, chain: Sequence[ledger_chain.Entry]) -> list[str]:
 
 
 def _names(connection: Connection, *tables: sa.Table) -> list[str]:
-    """The datasets in these tables; without any, those that have been opened."""
+    """The names of the datasets with entries in these tables; by default of those that have been opened."""
     tables = tables or (ledger_chain.datasets,)
     columns = [connection.execute(sa.select(table.c.dataset).distinct()).scalars() for table in tables]
     return sorted({str(name) for names in columns for name in names})

@@ -1,6 +1,6 @@
-"""The tables of a ledger, append-only, and the chain of a dataset's entries: each has the digest of the one before it.
+"""The append-only tables of a ledger, and the chain of a dataset's entries, each with the digest of its predecessor.
 
-Triggers refuse UPDATE and DELETE on all tables. They stop accidents, not the owner of the file, whose changes are found
+Triggers refuse UPDATE and DELETE on all tables. They prevent accidents; changes by the owner of the file are detected
 by the chain. There are two tables of entries so that a database can grant analysts INSERT on one of them only.
 
 The digest of an entry is the SHA-256 of five lines, joined by line feeds: the digest of the entry before it (empty for
@@ -12,8 +12,8 @@ removed or inserted later. *Proof.* Entries are numbered from 1 without a gap an
 stored. If an entry with the known digest is there, its five lines are those that were written (SHA-256 has no known
 collision), so the digest before it is as it was, and so on down to the first. ∎
 
-*What it does not show.* Whoever can write the database can change an entry and compute all digests after it again, or
-remove the last entries. Only a head that was kept elsewhere reveals that.
+*Limit.* Whoever can write the database can change an entry and recompute all later digests, or remove the last entries.
+Only a head that was kept elsewhere reveals that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ datasets = _entries("dpem_datasets")
 #: Entries by fits: charges, outcomes, fingerprints of models, refusals.
 entries = _entries("dpem_entries")
 
-#: A trigger that keeps the rows of a table in SQLite from being changed or removed.
+#: The trigger in SQLite that prevents rows of a table from being changed or removed.
 APPEND_ONLY = (
     "CREATE TRIGGER {table}_no_{name} BEFORE {change} ON {table} "
     "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
@@ -95,7 +95,7 @@ def create_tables(connection: Connection) -> None:
 
 
 def signs_of_tampering(connection: Connection) -> list[str]:
-    """Signs of tampering in a SQLite file: missing triggers and removed rows, a sentence for each.
+    """A sentence for each sign of tampering in a SQLite file: missing triggers, removed rows.
 
     AUTOINCREMENT assigns ids in the transaction of the row, so in an unaltered table the last id is the number of rows.
     PostgreSQL's sequences have gaps, and its triggers are the responsibility of its administrator.
@@ -103,7 +103,7 @@ def signs_of_tampering(connection: Connection) -> list[str]:
     if connection.dialect.name != "sqlite":
         return []
     names = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars())
-    faults = ["the triggers that keep rows from being changed are gone"] if set(_triggers()) - names else []
+    faults = ["the triggers that prevent changes of rows are missing"] if set(_triggers()) - names else []
     last_ids = {name: seq for name, seq in connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")}
     for table in (datasets, entries):
         count = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
@@ -113,11 +113,12 @@ def signs_of_tampering(connection: Connection) -> list[str]:
 
 
 def is_unaltered(connection: Connection, expected: Sequence[sa.Table]) -> bool:
-    """Whether a SQLite file has the expected plain tables, and no views or triggers but those of this module.
+    """Whether a SQLite file has the expected plain tables, and only the triggers of this module.
 
-    *Lemma.* What a ledger then reads are stored rows, and what it appends stays as it was appended. *Proof.* A view, a
-    virtual table or a computed column could answer in place of rows (or never end), and only a trigger can act on an
-    insert; ours abort updates and deletes, and there are no others. ∎ Whoever can write the file can still forge rows.
+    *Lemma.* A ledger then reads stored rows, and the entries that it appends are stored unchanged. *Proof.* A view, a
+    virtual table or a computed column could return other rows (or never end), and only a trigger can act on an insert;
+    those of this module abort updates and deletes, and there are no others. ∎ Whoever can write the file can still
+    forge rows.
     """
     rows = connection.exec_driver_sql("SELECT type, name, sql FROM sqlite_master")
     objects = {(kind, name): str(sql) for kind, name, sql in rows if kind != "index"}
@@ -182,7 +183,7 @@ def _table_of(kind: str) -> sa.Table:
 
 
 def faults(chain: Sequence[Entry]) -> list[str]:
-    """The faults of a chain, a sentence for each entry; empty if it is as it was written."""
+    """A sentence for each fault of a chain; empty if it is as it was written."""
     sentences, previous = [], ""
     for number, entry in enumerate(chain, start=1):
         if entry.number != number:

@@ -149,9 +149,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A dataset of a ledger: its total, the policy for its next fit, its fits and refusals, and the entries that they
-    were read from.
-    """
+    """A dataset of a ledger: its total, the policy for its next fit, its fits and refusals, and their chain."""
 
     name: str
     total: Total
@@ -174,17 +172,17 @@ class DatasetState:
 
     @property
     def spent_rounded(self) -> str:
-        """What is spent, rounded up to three decimals; every output shows it so."""
+        """The spent ε, rounded up to three decimals, as every output shows it."""
         return f"{math.ceil(1e3 * self.spent_epsilon - 1e-9) / 1e3:g}"
 
     @property
     def left_rounded(self) -> str:
-        """What is left, rounded down likewise."""
+        """The ε that is left, rounded down to three decimals."""
         return rounded_down(self.left)
 
     @property
     def explained(self) -> list[str]:
-        """How the fits add up, line by line."""
+        """The sum of the charges, in lines that a reader can recompute."""
         return self.total.explain(self.charges)
 
     @property
@@ -193,7 +191,7 @@ class DatasetState:
         return f"sha256:{self.chain[-1].digest}"
 
     def to_dict(self) -> dict[str, object]:
-        """The state as plain values, without the single entries."""
+        """The state as plain values, without its entries."""
         return {
             **{"name": self.name, **asdict(self.total), "opened": self.opened, "policy": self.policy.to_dict()},
             **{"spent_epsilon": self.spent_epsilon, "left": self.left, "n_charges": len(self.fits)},
@@ -202,7 +200,7 @@ class DatasetState:
 
     @classmethod
     def of(cls, name: str, chain: Sequence[Entry]) -> DatasetState:
-        """The records of a chain whose digests hold; a LedgerError if an entry is not valid."""
+        """The state that a chain with valid digests records; a LedgerError if an entry is not valid."""
         entry = chain[0]
         try:
             first = _body(entry)
@@ -229,7 +227,7 @@ class DatasetState:
 
 
 def rounded_down(epsilon: float) -> str:
-    """The ε that is left, rounded down to three decimals."""
+    """ε rounded down to three decimals."""
     return f"{math.floor(1e3 * epsilon + 1e-9) / 1e3:g}"
 
 
@@ -248,7 +246,7 @@ def _time(body: Mapping[str, Any]) -> datetime:
 
 
 def changed_table(fits: Sequence[FitEntry], n: int | None, columns: Mapping[str, str]) -> str:
-    """The difference between a table and those of earlier fits, in words; empty if there is none."""
+    """A sentence about a difference between a table and those of earlier fits; empty if there is none."""
     last_n = next((fit.n for fit in reversed(fits) if fit.n is not None), None)
     if n is not None and last_n is not None and last_n != n:
         return f"this table has {n:,} rows, but that of the previous fit had {last_n:,}"

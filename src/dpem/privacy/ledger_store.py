@@ -1,4 +1,4 @@
-"""The database of a ledger: its URL, and its transactions in SQLite and PostgreSQL.
+"""The database of a ledger: its URL, and transactions in SQLite and PostgreSQL.
 
 *One writer at a time.* A charge reads what was charged and appends to it in one transaction that excludes every other
 writer of the dataset: in SQLite ``BEGIN IMMEDIATE`` locks the file, in PostgreSQL a transaction holds an advisory lock
@@ -8,8 +8,8 @@ dataset lets only one of two writers through.
 
 *Durable.* SQLite keeps its rollback journal (``journal_mode=DELETE``): one file, no shared memory, and a copy of the
 file is a copy of the ledger. A commit is then the removal of the journal, so ``synchronous=EXTRA`` is needed: with
-``FULL`` the folder is not synced after it, and a power cut could bring the journal back and undo the charge. In
-PostgreSQL ``synchronous_commit`` is switched on whatever the server's default.
+``FULL`` the folder is not synced afterwards, and after a power cut the journal could reappear and undo the charge. In
+PostgreSQL ``synchronous_commit`` is switched on, whatever the server's default.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LedgerError(RuntimeError):
 
 
 class Store:
-    """A ledger's database: its transactions, with failures as one sentence."""
+    """A ledger's database; a failure of a transaction is a LedgerError of one sentence."""
 
     def __init__(self, url: object) -> None:
         self._url = _parsed(url)
@@ -79,7 +79,7 @@ class Store:
 
     @contextmanager
     def write_transaction(self, dataset: str, make: bool = False) -> Iterator[Connection]:
-        """A transaction of a dataset's only writer, committed at the end; ``make``: of a new ledger."""
+        """A transaction of the dataset's only writer, committed at the end; with ``make``, a new ledger is created."""
         with self._as_ledger_error("written", "nothing was recorded"):
             if make:
                 _make_file(self._url)
@@ -95,7 +95,7 @@ class Store:
                 connection.commit()
 
     def _connected(self) -> Connection:
-        """A connection; waits, as for a lock, while the server has none left."""
+        """A connection; waits up to :data:`PATIENCE` seconds while the server has none left."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -143,7 +143,7 @@ class Store:
 def _reason(error: SQLAlchemyError) -> tuple[str, bool]:
     """The first line of the driver's message, and whether it implies that nothing was committed, even at COMMIT.
 
-    SQLite commits by removing the journal; a lock that is not obtained and a full disk come before.
+    SQLite commits by removing the journal; failures to obtain a lock and full disks occur before that.
     """
     cause = error.orig if isinstance(error, DBAPIError) else error
     text = " ".join(str(cause).strip().split("\n")[0].split()).rstrip(".:;")
@@ -157,7 +157,7 @@ def _parsed(url: object) -> URL:
     if not isinstance(url, str):
         raise ArgumentError("url", f"must be a string, got {type(url).__name__}.")
     try:
-        url.encode()  # half a character, as a file name may hold, is no URL
+        url.encode()  # raises for a lone surrogate, which a file name may contain
         parsed = make_url(url)
     except (UnknownURL, ValueError):
         raise ArgumentError(
@@ -180,7 +180,7 @@ def _parsed(url: object) -> URL:
 def _engine(url: URL) -> Engine:
     """An engine that opens a connection for every transaction, so that none goes stale or is inherited by a fork."""
     if url.get_backend_name() == "sqlite":
-        # mode=rw: a mistyped path must not become a new, empty ledger.
+        # mode=rw, so that a mistyped path does not create an empty ledger.
         uri = f"file:{quote(str(url.database))}?mode=rw"
 
         def connect() -> sqlite3.Connection:

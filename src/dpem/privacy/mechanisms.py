@@ -1,8 +1,8 @@
-"""The mechanisms: how a bounded statistic becomes a release, what it costs, and why.
+"""The mechanisms that turn a bounded statistic into a release, with their prices and proofs.
 
-Each takes a statistic whose sensitivity is already known and a sampler, and returns the release; each price is a
-function of its own, so that planning and the curator use the same formula. An infinite price means no noise (the
-non-private reference).
+Each takes a statistic of known sensitivity and a sampler, and returns the release. Scales and prices are separate
+functions, so that planning and the curator use the same formulas. An infinite price means no noise (the non-private
+reference).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dpem.privacy.noise import Noise
 from dpem.query import FloatArray
 
 _ROUNDING = np.finfo(np.float64).eps
-#: Laplace noise of this many scales is never seen: its probability is e^−700.
-_NEVER = 700.0
+#: Laplace noise exceeds this many scales with probability e^−700.
+_LARGEST_NOISE = 700.0
 
 
 def top_k_scale(k: int, sensitivity: float, rho: float) -> float:
@@ -32,14 +32,14 @@ def noisy_top_k(
     """Indices of the k largest |v_j| + Gumbel(b), one noise vector, at price ρ = k·λ²/(2b²).
 
     *Lemma.* With λ the ℓ∞ sensitivity of v this is ρ-zCDP. *Proof.* By the Gumbel-max property the k largest of score
-    + Gumbel(b) have the joint law of k rounds of the exponential mechanism with P(j) ∝ exp(score_j/b) on what is left
-    (Durfee & Rogers 2019). |·| keeps the sensitivity at λ. When scores move by at most λ, log P(j) moves within an
-    interval of length 2λ/b: the round is (2λ/b)-bounded-range, hence (2λ/b)²/8-zCDP (Cesar & Rogers 2021, Theorem 2);
-    k rounds add. ∎
+    + Gumbel(b) have the joint distribution of k rounds of the exponential mechanism, P(j) ∝ exp(score_j/b) among the
+    coordinates not yet chosen (Durfee & Rogers 2019). |·| keeps the sensitivity at λ. If scores change by at most λ,
+    log P(j) stays within an interval of length 2λ/b: the round is (2λ/b)-bounded-range, hence (2λ/b)²/8-zCDP (Cesar &
+    Rogers 2021, Theorem 2); k rounds add. ∎
 
-    The scores are divided by b and given to a sampler of scale 1 (exact arithmetic is fastest there). Each quotient
-    is rounded by at most one part in 2⁵³ of its size, itself at most ``magnitude``/b, so that rounding adds to the
-    sensitivity; b is enlarged to pay for it.
+    The scores are divided by b and passed to a sampler of scale 1, for which exact arithmetic is fastest. Each quotient
+    is rounded by at most one part in 2⁵³ of its size, which is at most ``magnitude``/b. This rounding adds to the
+    sensitivity, and b is computed from the sum.
     """
     if math.isinf(price.rho):
         return np.argsort(-np.abs(v), kind="stable")[:k]
@@ -60,8 +60,8 @@ def gaussian(noise: Noise, v: FloatArray, sensitivity: float, price: Price) -> F
     N(v, τ²) and N(v′, τ²) is α‖v − v′‖²/(2τ²) (Bun & Steinke 2016, Proposition 1.6). ∎
 
     OpenDP draws the noise from the discrete Gaussian on a grid of about 2⁻¹⁰⁰τ and rounds the sum to a float. Its zCDP
-    price is the same (and is checked when it is drawn); the μ-curve is the continuous one's, from which so fine a grid
-    differs by less than a float can show.
+    price is the same, and is checked before the draw. The μ-curve is that of the continuous Gaussian, from which the
+    curve on so fine a grid differs by less than the precision of a float.
     """
     if math.isinf(price.rho):
         return v
@@ -79,7 +79,7 @@ def peeling_price(s: int, sensitivity: float, scale: float) -> Price:
 
 
 def printed_peeling_scale(s: int, sensitivity: float, epsilon: float, delta: float) -> float:
-    """The Laplace scale the paper prints: 2λ√(3s·log(1/δ))/ε."""
+    """The Laplace scale printed in the paper: 2λ√(3s·log(1/δ))/ε."""
     return sensitivity * 2 * math.sqrt(3 * s * math.log(1 / delta)) / epsilon
 
 
@@ -89,27 +89,27 @@ def peeling_grid(magnitude: float, scale: float) -> float:
     >>> peeling_grid(1.0, 0.01) == 2.0**-49
     True
     """
-    return 2.0 ** math.ceil(math.log2((magnitude + _NEVER * scale) * _ROUNDING))
+    return 2.0 ** math.ceil(math.log2((magnitude + _LARGEST_NOISE * scale) * _ROUNDING))
 
 
 def noisy_hard_thresholding(noise: Noise, v: FloatArray, s: int, scale: float, magnitude: float) -> FloatArray:
     """The paper's Algorithm 1, NoisyHT: s rounds of noisy arg-max with fresh Laplace noise, then Laplace noise on the
     chosen values. ``magnitude`` is a public bound on |v|.
 
-    *Lemma.* A round is 2λ/b-DP if every |v_j|, put on the grid g, moves by at most λ; putting it there adds at most g
-    to what v moves by. *Proof.* Sums of scores and noise are whole multiples of g and exact floats, so i wins against j
+    *Lemma.* A round is 2λ/b-DP if every |v_j|, rounded to the grid g, changes by at most λ; the rounding adds at most g
+    to the change of v. *Proof.* Sums of scores and noise are whole multiples of g and exact floats, so i wins against j
     if its sum is larger, or equal and i < j. Fix the noise of all others, and let r be the least multiple of g with
-    which i wins on D. On D′ its own score is at most λ lower and every other at most λ higher, so with r + 2λ (or the
-    multiple of g below it) i wins there: sums that are shifted alike keep their order *and their ties*. Discrete
-    Laplace noise of scale b reaches r + 2λ with at least e^(−2λ/b) times the probability of r. ∎ (Had the sums been
-    rounded to floats, a tie could have gone to either.)
+    which i wins on D. On D′ its own score is at most λ lower and every other at most λ higher, so i wins on D′ with
+    r + 2λ (or the multiple of g below it): sums that are shifted alike keep their order *and their ties*. Discrete
+    Laplace noise of scale b reaches r + 2λ with at least e^(−2λ/b) times the probability of r. ∎ (If the sums were
+    rounded to floats, either coordinate could win a tie.)
     """
-    S: list[int] = []
+    selected: list[int] = []
     grid = peeling_grid(magnitude, scale)
     for _ in range(s):
         noisy = noise.laplace(np.abs(v), scale, grid)
-        noisy[S] = -math.inf
-        S.append(int(np.argmax(noisy)))
+        noisy[selected] = -math.inf
+        selected.append(int(np.argmax(noisy)))
     out = np.zeros_like(v)
-    out[S] = noise.laplace(v[S], scale)
+    out[selected] = noise.laplace(v[selected], scale)
     return out

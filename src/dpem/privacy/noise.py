@@ -1,13 +1,13 @@
-"""Samplers. The only module of the package that draws privacy noise.
+"""Samplers, the only module that draws privacy noise (random bits for selection: :mod:`dpem.privacy.gumbel`).
 
-:class:`PrivateNoise` draws from OpenDP's exact samplers: the released floats carry no trace of how they were computed.
-For selection it asks OpenDP's privacy map for the price and draws by :mod:`dpem.privacy.gumbel`, which has the same
-law: OpenDP 0.16 takes tens of seconds for a million scores when few of them stand out, a time that depends on them.
-:class:`SeededNoise` is numpy's generator, repeatable and **not private** (the low bits of a float sum of data and
-noise give the data away, and whoever knows the seed can subtract the noise). It exists for simulations.
+:class:`PrivateNoise` draws from OpenDP's exact samplers, so that the low bits of released floats reveal nothing about
+the data. For selection it takes the price from OpenDP's privacy map and draws with :mod:`dpem.privacy.gumbel`, which
+has the same distribution: OpenDP 0.16 needs tens of seconds for a million scores of similar size, a time that depends
+on the scores. :class:`SeededNoise` uses NumPy's generator for simulations. It is repeatable and **not private**: the
+low bits of a float sum of data and noise reveal the data, and whoever knows the seed can subtract the noise.
 
-Each method takes the sensitivity and the price along with the scale: ``PrivateNoise`` asks OpenDP's own privacy map
-whether the noise it is about to draw costs no more than the price that was charged, and refuses otherwise.
+Methods take the sensitivity and the price beside the scale. ``PrivateNoise`` checks with OpenDP's privacy map that the
+noise costs no more than the price that was charged.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _L1, _L2, _LINF = l1_distance(T=float), l2_distance(T=float), linf_distance(T=fl
 
 
 class Noise(Protocol):
-    """What a mechanism needs of a sampler."""
+    """The samplers that mechanisms use."""
 
     private: bool
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
-        """Indices of the k largest of score + Gumbel(1), best first."""
+        """Indices of the k largest of score + Gumbel(1), largest first."""
 
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
         """values + N(0, scale²)."""
@@ -60,15 +60,14 @@ class PrivateNoise:
 
     def top_k(self, scores: FloatArray, k: int, sensitivity: float, rho: float) -> NDArray[np.intp]:
         mechanism = measurements.make_noisy_top_k(_VECTOR, _LINF, zero_concentrated_divergence(), k=k, scale=1.0)
-        _check(mechanism, sensitivity, rho)
+        _check_price(mechanism, sensitivity, rho)
         return gumbel.top_k(scores, k)
 
     def gaussian(self, values: FloatArray, scale: float, sensitivity: float, rho: float) -> FloatArray:
-        # On the default grid, 2⁻¹⁰⁷⁴, exact arithmetic takes four times as long. Values are rounded to this grid, too,
-        # which the privacy map counts.
+        # The default grid, 2⁻¹⁰⁷⁴, takes four times as long. The privacy map includes the rounding to the grid.
         grid = max(math.frexp(scale)[1] - 100, -1074)
         mechanism = measurements.make_gaussian(_sized(len(values)), _L2, scale=scale, k=grid)
-        _check(mechanism, sensitivity, rho)
+        _check_price(mechanism, sensitivity, rho)
         return np.asarray(mechanism(np.ascontiguousarray(values)), dtype=float)
 
     def laplace(self, values: FloatArray, scale: float, grid: float | None = None) -> FloatArray:
@@ -107,6 +106,6 @@ def _sized(size: int) -> Any:
     return vector_domain(atom_domain(T=float, nan=False), size=size)
 
 
-def _check(mechanism: Any, sensitivity: float, rho: float) -> None:
+def _check_price(mechanism: Any, sensitivity: float, rho: float) -> None:
     if mechanism.map(sensitivity) > rho * (1 + 1e-9):
         raise RuntimeError("the noise about to be drawn would cost more than was charged; nothing was released.")
