@@ -65,7 +65,9 @@ def audit(session: Session, /, model: str, runs: int, **claim: Any) -> int:
                 mechanism = subject(name, **claim)
             with tqdm(total=runs // 2 * 2, unit=" runs", desc=name, disable=hidden, leave=False) as bar:
                 findings += bounds_of(mechanism, runs, tick=bar.update)
-    consistent = all(one.consistent for one in findings) and not any(verdict.faults for verdict in replays.values())
+    consistent = all(finding.consistent for finding in findings) and not any(
+        verdict.faults for verdict in replays.values()
+    )
     document = {
         "replays": [{"subject": name, **vars(verdict)} for name, verdict in replays.items()],
         "findings": [{**vars(finding), "consistent": finding.consistent} for finding in findings],

@@ -61,7 +61,7 @@ def build(name: str, model_class: type[PrivateFit]) -> tuple[Sections, str]:
     examples = EXAMPLES.format(fit=f"{name} people.csv{' --target cost' if target else ''}{declared}")
     sections: Sections = {
         "Privacy": (shared.data, shared.epsilon, shared.delta, shared.rows_per_person),
-        "Table": (*target, *(one for key, one in shared.declared.items() if key in arguments), *shared.table),
+        "Table": (*target, *(option for key, option in shared.declared.items() if key in arguments), *shared.table),
         "Model": (*model_options(model_class), *([shared.scaler] if model_class._takes_scaler else [])),
         "Ledger": (shared.ledger, shared.dataset, shared.purpose),
         "Run and output": OUTPUTS,

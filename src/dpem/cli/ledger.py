@@ -102,11 +102,12 @@ def show(session: Session, url: str | None, dataset: str | None) -> None:
     where, datasets = read(url, dataset)
     header = ("dataset", "epsilon", "delta", "rows/person", "spent", "left", "fits", "opened")
     rows = []
-    for s in datasets:
-        total = (s.name, f"{s.total.epsilon:g}", f"{s.total.delta:g}", f"{s.total.rows_per_person}")
-        rows.append((*total, s.spent_rounded, s.left_rounded, f"{len(s.fits)}", _minute(s.opened)))
+    for state in datasets:
+        total = (f"{state.total.epsilon:g}", f"{state.total.delta:g}", f"{state.total.rows_per_person}")
+        spent = (state.spent_rounded, state.left_rounded, f"{len(state.fits)}")
+        rows.append((state.name, *total, *spent, _minute(state.opened)))
     text = aligned(header, rows) if rows else f"{where} has no dataset yet."
-    session.result({"ledger": where, "datasets": [s.to_dict() for s in datasets]}, text)
+    session.result({"ledger": where, "datasets": [state.to_dict() for state in datasets]}, text)
 
 
 @ledger.command(params=[*LEDGER_OPTIONS])
@@ -123,14 +124,14 @@ def history(session: Session, url: str | None, dataset: str | None) -> None:
     export also list refused fits.
     """
     where, datasets = read(url, dataset)
-    fits = sorted((fit for one in datasets for fit in one.fits), key=lambda fit: fit.time)
+    fits = sorted((fit for state in datasets for fit in state.fits), key=lambda fit: fit.time)
     header = ("dataset", "time", "epsilon", "delta", "outcome", "who", "purpose", "model")
     rows = []
     for fit in fits:
         origin = (fit.outcome, fit.who, fit.purpose, fit.model.removeprefix("sha256:")[:12])
         rows.append((fit.dataset, _minute(fit.time), f"{fit.epsilon:g}", f"{fit.delta:g}", *origin))
     text = aligned(header, rows, left=(0, 1, 4, 5, 6, 7)) if rows else "No fit has been charged."
-    refused = [refusal for one in datasets for refusal in one.refusals]
+    refused = [refusal for state in datasets for refusal in state.refusals]
     session.result({"ledger": where, "fits": fits, "refusals": refused}, text)
 
 
@@ -144,7 +145,7 @@ def explain(session: Session, url: str | None, dataset: str | None) -> None:
       dpem ledger explain --ledger sqlite:///budget.db --dataset patients
     """
     where, datasets = read(url, dataset)
-    explained = {one.name: one.explained for one in datasets}
+    explained = {state.name: state.explained for state in datasets}
     lines = [line for name, parts in explained.items() for line in (f"{name}:", *(f"  {part}" for part in parts))]
     session.result({"ledger": where, "datasets": explained}, "\n".join(lines) or f"{where} has no dataset yet.")
 
@@ -214,12 +215,12 @@ def export(session: Session, url: str | None, dataset: str | None, out: str, mod
         raise click.UsageError(f"--models must be a folder; got {models!r}.")
     files.check_outputs([out], [], force)
     where, datasets = read(url, dataset)
-    fingerprints = [] if is_csv else [fit.model for one in datasets for fit in one.fits]
+    fingerprints = [] if is_csv else [fit.model for state in datasets for fit in state.fits]
     published = ledger_files.published(Path(out).parent if models is None else Path(models), out, fingerprints)
     with refusals(Exit.OUTPUT):
         write_text(out, ledger_files.as_csv(datasets) if is_csv else ledger_page(where, datasets, published))
-    entries = sum(len(one.fits) + len(one.refusals) for one in datasets)
-    heads = {one.name: one.head for one in datasets}
+    entries = sum(len(state.fits) + len(state.refusals) for state in datasets)
+    heads = {state.name: state.head for state in datasets}
     counts = f"{_count(entries, 'entry', 'entries')} of {_count(len(datasets), 'dataset')}"
     with_models = f", with {_count(len(published), 'model')}" if published else ""
     lines = [f"Wrote {counts}{with_models} to {out}.", *(f"Head of {name}: {head}" for name, head in heads.items())]
@@ -288,13 +289,13 @@ def _policy(path: str) -> Policy:
     return Policy.from_dict(limits)
 
 
-def _count(count: int, one: str, many: str = "") -> str:
+def _count(count: int, singular: str, plural: str = "") -> str:
     """A count in words.
 
     >>> _count(1, "dataset"), _count(2, "entry", "entries")
     ('1 dataset', '2 entries')
     """
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
 def _minute(time: datetime) -> str:

@@ -9,6 +9,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,12 +29,13 @@ class ModelCommand(click.Command):
     """The command of a model, whose help has its options under headings."""
 
     def __init__(self, name: str, sections: Sections, **more: Any) -> None:
-        super().__init__(name, params=[one for options in sections.values() for one in options], **more)
+        super().__init__(name, params=list(chain.from_iterable(sections.values())), **more)
         self._sections = sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, parameters in self._sections.items():
-            records = [one.get_help_record(ctx) for one in parameters if isinstance(one, click.Option)]
+            options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+            records = [option.get_help_record(ctx) for option in options]
             with formatter.section(heading):
                 formatter.write_dl([record for record in records if record is not None])
 
@@ -54,7 +56,7 @@ class Models(Group):
         run: Callable[[Session, str, type[PrivateFit], Options], None],
         **more: Any,
     ) -> None:
-        super().__init__(name, **more)
+        super().__init__(name, options_metavar="", **more)
         self._build, self._run = build, run
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -120,7 +120,9 @@ delta = option(
     "--delta", "The additive term of the guarantee, well below one over the number of rows.", Number(), required=True
 )
 rows_per_person = option(
-    *("--rows-per-person", "The largest number of rows of one person; all of them are protected together.", Count()),
+    "--rows-per-person",
+    "The largest number of rows of one person; all of them are protected together.",
+    Count(),
     default=1,
     metavar="M",
 )
