@@ -1,4 +1,4 @@
-"""The engine of surrogate rows: the tilt agrees with answers, EM is scikit-learn's, no row moves a score beyond 2R."""
+"""Surrogate rows agree with answers, weighted EM is scikit-learn's, and a row moves the sum of scores by up to 2R."""
 
 import math
 from dataclasses import replace
@@ -65,7 +65,7 @@ class FirstTwo:
 
 def test_the_tilt_agrees_with_exact_answers_to_within_their_noise():
     x, query, noise = drawn("full", 4000), FirstTwo(), 0.002
-    asked = query.each(xp, drawn("full", 4000, 1)[:, [1, 0, 2]]).mean(axis=0)  # other rows: another law
+    asked = query.each(xp, drawn("full", 4000, 1)[:, [1, 0, 2]]).mean(axis=0)  # another distribution
     assert np.abs(query.each(xp, x).mean(axis=0) - asked).max() > 20 * noise
     tilted = Surrogate.of(x, np.ones(len(x)), [Block(1.0, 1e4)]).add(query, asked, noise)
     reached = tilted.weights @ query.each(xp, x)
@@ -73,7 +73,7 @@ def test_the_tilt_agrees_with_exact_answers_to_within_their_noise():
     assert tilted.weights.sum() == pytest.approx(1)
 
 
-def test_an_answer_that_says_nothing_leaves_the_weights():
+def test_a_very_noisy_answer_leaves_the_weights():
     x, query = drawn("full", 2000), FirstTwo()
     exact = query.each(xp, x).mean(axis=0)
     same = Surrogate.of(x, np.ones(len(x)), [Block(1.0, 1e4)]).add(query, exact + 0.01, 10.0)
@@ -95,7 +95,7 @@ def test_the_tilted_weights_minimise_divergence_plus_misfit():
     assert objective(np.log(found)) == pytest.approx(best, abs=1e-6)
 
 
-def test_kappa_follows_the_evidence():
+def test_kappa_is_near_the_one_that_answers_are_drawn_with():
     variances = np.full(40, 1e4)
     rng = np.random.default_rng(0)
     for true in (10.0, 1000.0):  # 40 answers tell κ to within a factor of about 1.25; the grid's step is 1.8
@@ -104,7 +104,7 @@ def test_kappa_follows_the_evidence():
         assert 0.4 < evidence_kappa(features, 1.0, 1e4) / true < 2.5
 
 
-def test_principal_components_keep_what_varies():
+def test_two_principal_components_represent_features_of_rank_two():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((500, 2)) @ np.array([[3.0, 1, 0, 0], [0, 1, 2, 0]])
     weights = rng.dirichlet(np.ones(500))
@@ -192,7 +192,7 @@ def scoring(kind, radius, made=ScoreQuery):
 
 
 @every_type
-def test_no_row_moves_the_scores_beyond_twice_the_radius_and_some_reach_it(kind):
+def test_rows_move_the_sum_of_scores_by_up_to_twice_the_radius(kind):
     query = scoring(kind, 0.8)
     rows = hostile(np.random.default_rng(0))
     with np.errstate(all="ignore"):
@@ -209,7 +209,7 @@ def test_no_row_moves_the_scores_beyond_twice_the_radius_and_some_reach_it(kind)
 
 
 class Opposite(GaussianFamily):
-    """Scores that a row chooses: they point along its first value, as far as that says."""
+    """Scores of any size that point along a row's values."""
 
     def scores(self, xp, theta, x):
         return np.where(np.isfinite(x), x, 0.0) * 1e6
@@ -228,14 +228,14 @@ class NotClipped(ScoreQuery):
         return xp.sum(self.whitened(xp, x), axis=0)
 
 
-def test_hostile_rows_see_a_query_that_does_not_clip():
+def test_rows_detect_a_query_that_does_not_clip():
     query = scoring("diag", 0.8, NotClipped)
     rows = drawn("diag", 200)
     parts = np.array([query.sum(Chunk(row[None], None)) for row in rows])
     assert np.linalg.norm(parts[:, None] - parts[None], axis=2).max() > 1.05 * query.bound.l2
 
 
-def test_the_radius_holds_nine_rows_of_ten_and_whitened_scores_have_unit_size():
+def test_nine_of_ten_norms_are_within_the_radius_and_scores_are_white():
     x, fam, at = drawn("diag", 5000), family("diag"), mixture("diag")
     weights = np.full(len(x), 1 / len(x))
     query = score_query(SCHEMA, fam, at, x, weights, np.random.default_rng(1))
@@ -253,7 +253,7 @@ def test_more_noise_moves_more_rows():
     assert math.isfinite(much)
 
 
-def test_label_switching_is_no_other_grouping():
+def test_label_switching_does_not_count_as_disagreement():
     x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
     own = Surrogate.of(x, np.ones(len(x)))
     other = Gaussians(at.weights, at.means[:, [1, 0, 2]], at.covariances)
@@ -261,7 +261,7 @@ def test_label_switching_is_no_other_grouping():
     assert share_apart(fam, own, at, other) > 0.05
 
 
-def test_a_fit_is_unstable_by_noise_or_by_a_solution_that_is_as_likely():
+def test_instability_is_by_noise_or_by_a_solution_that_is_as_likely():
     x, fam, at = drawn("diag", 1000), family("diag"), mixture("diag")
     own = Surrogate.of(x, np.ones(len(x)))
     query = score_query(SCHEMA, fam, at, x, own.weights, np.random.default_rng(1))
@@ -298,7 +298,7 @@ def test_error_roots_are_the_whitener_on_the_model_s_own_rows_and_larger_on_roun
     assert np.linalg.norm(error_roots(query, coarse)[0] - W) > 0.3 * np.linalg.norm(W)
 
 
-def test_a_clipped_score_needs_a_larger_root_and_leaves_something_to_the_surrogate():
+def test_clipping_enlarges_the_noise_root_and_the_surrogate_root():
     x, fam, at = drawn("diag", 4000), family("diag"), mixture("diag")
     even = np.full(len(x), 1 / len(x))
     whole = score_query(SCHEMA, fam, at, x, even, np.random.default_rng(1))
@@ -322,7 +322,7 @@ def test_the_radius_is_small_where_noise_is_large():
 
 
 def test_a_few_rows_far_from_the_components_do_not_decide_which_start_is_best():
-    """Rows of weight 0.6 % at the corners would be worth one of two components that overlap."""
+    """By log-likelihood, rows of weight 0.6 % at the corners would have a component, and two others would merge."""
     known = Gaussians(np.array([0.5, 0.5]), np.array([[0.0] * D, [0.2, 0.2, 0.2]]), np.full((2, D), 0.01))
     far = np.sign(np.random.default_rng(0).normal(size=(50, D))) * 0.95
     x = np.vstack([inside(known, 4000, np.random.default_rng(1)), far])

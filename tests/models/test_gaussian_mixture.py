@@ -1,4 +1,4 @@
-"""DPGaussianMixture: scikit-learn's EM without noise, groups found under privacy, an answer for every table."""
+"""DPGaussianMixture: the optimum of EM without privacy, components found under privacy, and its diagnostics."""
 
 import math
 import warnings
@@ -24,10 +24,10 @@ from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.model import names
 from dpem.models.gaussian_mixture.sketch_fit import Target, descend, fitted
 
-GIVEN = {"epsilon": 1.0, "delta": 1e-6}
+PRIVACY = {"epsilon": 1.0, "delta": 1e-6}
 
 
-def three_groups(n=3000, seed=0, weights=(0.5, 0.3, 0.2)):
+def three_components(n=3000, seed=0, weights=(0.5, 0.3, 0.2)):
     rng = np.random.default_rng(seed)
     centres = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 2.0], [0.0, 6.0, -3.0]])
     label = rng.choice(3, size=n, p=weights)
@@ -38,8 +38,8 @@ BOUNDS = (np.array([-8.0, -8.0, -10.0]), np.array([14.0, 14.0, 10.0]))
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_without_privacy_the_optimum_is_scikit_learn_s(kind):
-    X, _ = three_groups(800)
+def test_without_privacy_the_optimum_is_that_of_scikit_learn(kind):
+    X, _ = three_components(800)
     model = DPGaussianMixture(3, kind, epsilon=math.inf, delta=1e-6, bounds=(-40, 40)).fit(X)
     known = Reference(3, covariance_type=kind, n_init=5, tol=1e-12, reg_covar=0, max_iter=20_000, random_state=0).fit(X)
     assert model.converged_
@@ -54,7 +54,7 @@ def test_without_privacy_the_optimum_is_scikit_learn_s(kind):
 
 
 def test_without_privacy_the_best_of_several_optima_is_found():
-    """Five components of unequal size: scikit-learn's EM from its first start misses one of them."""
+    """Five components of unequal size: EM from a single start of scikit-learn misses one."""
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(5, 3)) * 3
     X = centres[rng.choice(5, size=1500, p=[0.4, 0.3, 0.15, 0.1, 0.05])] + 0.6 * rng.standard_normal((1500, 3))
@@ -79,9 +79,9 @@ def test_rows_without_values_leave_the_shares_unchanged(epsilon):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_groups_are_found_under_privacy_and_stated_in_units(kind):
-    X, label = three_groups()
-    model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+def test_private_components_are_near_the_truth_in_the_tables_units(kind):
+    X, label = three_components()
+    model = DPGaussianMixture(3, kind, **PRIVACY, bounds=BOUNDS, random_state=1).fit(X)
     assert adjusted_rand_score(label, model.predict(X)) > 0.93
     truth = np.array([X[label == k].mean(axis=0) for k in range(3)])
     rows, columns = linear_sum_assignment(((truth[:, None] - model.means_[None]) ** 2).sum(-1))
@@ -92,44 +92,44 @@ def test_groups_are_found_under_privacy_and_stated_in_units(kind):
     assert adjusted_rand_score(group, model.predict(drawn)) > 0.9
 
 
-def test_missing_values_leave_the_components_where_they_are():
-    X, label = three_groups(6000)
+def test_components_are_found_where_values_are_missing():
+    X, label = three_components(6000)
     rng = np.random.default_rng(5)
     X[rng.random(X.shape) < 0.2] = np.nan
     for kind in ("diag", "full"):
-        model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=2).fit(X)
+        model = DPGaussianMixture(3, kind, **PRIVACY, bounds=BOUNDS, random_state=2).fit(X)
         truth = np.array([np.nanmean(X[label == k], axis=0) for k in range(3)])
         nearest = np.abs(truth[:, None] - model.means_[None]).max(axis=-1).min(axis=1)
         assert nearest.max() < 0.5, kind
         assert adjusted_rand_score(label, model.predict(X)) > 0.75
 
 
-def test_the_number_of_components_is_found_and_one_group_is_one():
-    X, _ = three_groups(6000)
-    found = DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(X)
+def test_auto_finds_three_components_and_one():
+    X, _ = three_components(6000)
+    found = DPGaussianMixture("auto", **PRIVACY, bounds=BOUNDS, random_state=3).fit(X)
     assert found.n_components_ == 3
     assert np.argmin(found.n_components_scores_) == 4  # after one correlated Gaussian, independent columns, 1 and 2
     one = np.random.default_rng(0).standard_normal((6000, 3))
-    assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(one).n_components_ == 1
+    assert DPGaussianMixture("auto", **PRIVACY, bounds=BOUNDS, random_state=3).fit(one).n_components_ == 1
 
 
-def test_the_number_of_components_is_found_where_values_are_missing():
-    X, _ = three_groups(8000)
+def test_auto_finds_the_number_of_components_where_values_are_missing():
+    X, _ = three_components(8000)
     X[np.random.default_rng(4).random(X.shape) < 0.2] = np.nan
-    model = DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(X)
+    model = DPGaussianMixture("auto", **PRIVACY, bounds=BOUNDS, random_state=3).fit(X)
     assert model.n_components_ == 3
 
 
 def test_the_fit_check_fails_where_there_are_no_components():
     one = np.random.default_rng(1).standard_normal((3000, 3))
-    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=4).fit(one)
+    model = DPGaussianMixture(3, **PRIVACY, bounds=BOUNDS, random_state=4).fit(one)
     assert "no improvement over" in model.fit_check_.verdict
     assert "fit-check" in {own.code for own in model.diagnostics_}
 
 
-def test_intervals_hold_most_of_the_truth_and_are_computed_once():
-    X, label = three_groups(4000, seed=8)
-    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=5).fit(X)
+def test_intervals_cover_most_means_and_are_computed_once():
+    X, label = three_components(4000, seed=8)
+    model = DPGaussianMixture(3, **PRIVACY, bounds=BOUNDS, random_state=5).fit(X)
     table = model.summary()
     assert table.shape[0] == 3 + 9 + 9
     assert (table.privacy >= 0).all()
@@ -153,15 +153,15 @@ def test_intervals_hold_most_of_the_truth_and_are_computed_once():
 )
 def test_refusals_spend_nothing(change, words):
     budget = Budget(2.0, 1e-5)
-    X, _ = three_groups(300)
+    X, _ = three_components(300)
     with pytest.raises(ValueError, match=words):
-        DPGaussianMixture(**{**GIVEN, "bounds": BOUNDS, "budget": budget, **change}).fit(X)
+        DPGaussianMixture(**{**PRIVACY, "bounds": BOUNDS, "budget": budget, **change}).fit(X)
     assert budget.n_charges == 0
 
 
 @pytest.mark.filterwarnings("ignore:expect little more")
 @pytest.mark.parametrize("kind", ["diag", "full"])
-def test_every_table_gets_an_answer_without_a_word_about_values(kind, monkeypatch):
+def test_extreme_tables_are_fitted_without_numerical_warnings(kind, monkeypatch):
     small_surrogate(monkeypatch)
     rng = np.random.default_rng(0)
     odd = rng.uniform(0, 1, (300, 2))
@@ -173,17 +173,17 @@ def test_every_table_gets_an_answer_without_a_word_about_values(kind, monkeypatc
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", FitWarning)
             warnings.filterwarnings("ignore", "random_state makes|expect little more")
-            model = DPGaussianMixture(2, kind, **GIVEN, bounds=(0, 1), random_state=1).fit(frame)
+            model = DPGaussianMixture(2, kind, **PRIVACY, bounds=(0, 1), random_state=1).fit(frame)
         assert np.isfinite(model.means_).all()
         assert np.isfinite(model.covariances_).all()
         assert model.predict(frame).shape == (300,)
-    one_column = DPGaussianMixture(2, kind, **GIVEN, bounds=(0, 1), random_state=1).fit(frame[["a"]])
+    one_column = DPGaussianMixture(2, kind, **PRIVACY, bounds=(0, 1), random_state=1).fit(frame[["a"]])
     assert one_column.means_.shape == (2, 1)
 
 
-def test_all_kinds_of_rows_give_the_same_fit():
-    """With little noise: from sums that differ in their last bit, the search may else end in another optimum."""
-    X, _ = three_groups(600)
+def test_frames_sparse_and_fortran_arrays_give_the_same_fit():
+    """With little noise, as sums that differ in their last bit could otherwise lead to another optimum."""
+    X, _ = three_components(600)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     little = {"epsilon": 10.0, "delta": 1e-6, "random_state": 6}
     here = DPGaussianMixture(3, **little, bounds=BOUNDS).fit(X)
@@ -195,9 +195,9 @@ def test_all_kinds_of_rows_give_the_same_fit():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["diag", "full"])
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch):
+def test_replays_on_neighbours_stay_within_the_sensitivities(kind, monkeypatch):
     small_surrogate(monkeypatch)
-    X = three_groups(100)[0][:, :2]
+    X = three_components(100)[0][:, :2]
     X[::9, 1] = np.nan
     estimator = DPGaussianMixture(2, kind, epsilon=4.0, delta=1e-4, bounds=(-10, 14))
     verdict = replay(estimator, Table("as drawn", X, None), missing=True, from_neighbours=False)
@@ -206,7 +206,7 @@ def test_a_fit_replayed_on_neighbours_differs_only_as_promised(kind, monkeypatch
 
 
 @pytest.mark.parametrize("variances", [1, 3])
-def test_the_sketch_s_loss_has_the_gradient_it_states(variances):
+def test_the_gradient_of_the_sketch_fit_is_the_derivative_of_its_loss(variances):
     rng = np.random.default_rng(0)
     frequencies = rng.standard_normal((30, 3))
     damping = 0.5 * frequencies**2 if variances == 3 else 0.5 * np.sum(frequencies**2, axis=1, keepdims=True)
@@ -218,7 +218,7 @@ def test_the_sketch_s_loss_has_the_gradient_it_states(variances):
     assert np.allclose(target.loss(point).gradient, numeric, atol=1e-4)
 
 
-def test_the_sketch_of_a_mixture_is_fitted_exactly():
+def test_the_exact_sketch_of_a_mixture_gives_its_parameters():
     rng = np.random.default_rng(0)
     frequencies = rng.standard_normal((200, 2))
     means, variances = (
@@ -235,8 +235,8 @@ def test_the_sketch_of_a_mixture_is_fitted_exactly():
     assert np.allclose(found[order], means, atol=0.01)
 
 
-def test_a_component_put_between_two_others_is_split_again():
-    """On these centres all starts end with one component between two centres and three around two others."""
+def test_split_and_merge_moves_find_eight_components():
+    """On these centres a descent from components placed one by one ends with one between two centres."""
     rng = np.random.default_rng(4)
     means = rng.normal(size=(8, 6))
     means *= 4 / min(np.linalg.norm(means[i] - means[j]) for i in range(8) for j in range(i))
@@ -252,7 +252,7 @@ def test_a_component_put_between_two_others_is_split_again():
     assert target.loss(fitted(target, 8)).loss < descend(target.loss, truth, 40)[0] + 1
 
 
-def test_the_plan_says_beforehand_where_the_start_fails_and_what_would_do():
+def test_the_plan_predicts_a_failing_start_and_advises_rows_or_epsilon():
     given = {"delta": 1e-6, "bounds": (-1, 1)}
     poor = DPGaussianMixture(5, epsilon=0.3, **given).plan(1000, 10)
     assert not poor.feasible
@@ -266,18 +266,18 @@ def test_the_plan_says_beforehand_where_the_start_fails_and_what_would_do():
     assert predicted == sorted(predicted, reverse=True)
 
 
-def test_independent_columns_are_no_components():
-    X, _ = three_groups(6000, weights=(0.9, 0.06, 0.04))
+def test_independent_columns_are_one_component_and_fail_the_check():
+    X, _ = three_components(6000, weights=(0.9, 0.06, 0.04))
     rng = np.random.default_rng(2)
     shuffled = np.column_stack([rng.permutation(column) for column in X.T])
-    assert DPGaussianMixture("auto", **GIVEN, bounds=BOUNDS, random_state=3).fit(shuffled).n_components_ == 1
-    checks = [DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=s).fit(shuffled).fit_check_ for s in range(5)]
+    assert DPGaussianMixture("auto", **PRIVACY, bounds=BOUNDS, random_state=3).fit(shuffled).n_components_ == 1
+    checks = [DPGaussianMixture(3, **PRIVACY, bounds=BOUNDS, random_state=s).fit(shuffled).fit_check_ for s in range(5)]
     assert sum(check.better for check in checks) <= 1  # a fit in about fifty is called better
     assert np.median([check.lead for check in checks]) < 0
     assert all("independent columns" in check.verdict for check in checks)
 
 
-def test_the_product_of_margins_is_the_density_of_shuffled_columns():
+def test_the_product_of_margins_multiplies_the_marginal_densities():
     own = Gaussians(np.array([0.3, 0.7]), np.array([[0.2, -0.3], [-0.4, 0.1]]), np.array([[0.02, 0.05], [0.03, 0.01]]))
     rows = np.array([[0.1, 0.2], [np.nan, -0.5], [np.nan, np.nan]])
     each = np.exp(-0.5 * (rows[:, None] - own.means) ** 2 / own.covariances) / np.sqrt(2 * np.pi * own.covariances)
@@ -286,20 +286,20 @@ def test_the_product_of_margins_is_the_density_of_shuffled_columns():
 
 
 @pytest.mark.parametrize("seed", [5, 17])
-def test_centres_of_a_regular_figure_are_found_though_second_moments_are_round(seed):
+def test_centres_of_a_triangle_are_found_though_second_moments_are_round(seed):
     rng = np.random.default_rng(seed)
-    turn = 2 * np.pi * np.arange(3) / 3
-    centres = 2.31 * np.column_stack([np.cos(turn), np.sin(turn)])
+    angle = 2 * np.pi * np.arange(3) / 3
+    centres = 2.31 * np.column_stack([np.cos(angle), np.sin(angle)])
     label = rng.integers(3, size=2000)
     X = centres[label] + rng.standard_normal((2000, 2))
-    model = DPGaussianMixture(3, **GIVEN, bounds=(-12, 12), random_state=seed, check=False).fit(X)
+    model = DPGaussianMixture(3, **PRIVACY, bounds=(-12, 12), random_state=seed, check=False).fit(X)
     assert adjusted_rand_score(label, model.predict(X)) > 0.8
 
 
 @pytest.mark.filterwarnings("ignore:expect little more")
 def test_components_are_numbered_from_1_the_largest_first():
-    X, _ = three_groups(400)
-    model = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=7).fit(X)
+    X, _ = three_components(400)
+    model = DPGaussianMixture(3, **PRIVACY, bounds=BOUNDS, random_state=7).fit(X)
     assert (np.diff(model.weights_) <= 0).all()
     table = model.summary(level=0.999)
     first = ["component 1: share", "component 2: share", "component 3: share", "component 1: mean of x0"]
@@ -312,37 +312,44 @@ def test_components_are_numbered_from_1_the_largest_first():
     assert model._profile().labels == ("component 1", "component 2", "component 3")
 
 
-def test_full_covariances_have_limits_on_their_diagonals_only():
-    X, _ = three_groups(3000)
+def test_only_variances_are_declared_positive():
+    X, _ = three_components(3000)
     for kind, count in (("full", 18), ("tied", 6)):
-        model = DPGaussianMixture(3, kind, **GIVEN, bounds=BOUNDS, random_state=7, check=False).fit(X)
+        model = DPGaussianMixture(3, kind, **PRIVACY, bounds=BOUNDS, random_state=7, check=False).fit(X)
         called = names(kind, 3, model.schema_.names)[12:]
         assert [what == "positive" for _, what in called] == [": variance" in f": {name}" for name, _ in called]
         assert len(called) == count == len(model.summary()) - 12
 
 
 def test_a_point_mass_in_a_stable_fit_is_a_note():
-    X, _ = three_groups(4000)
-    clear = DPGaussianMixture(3, **GIVEN, bounds=BOUNDS, random_state=1).fit(X)
+    X, _ = three_components(4000)
+    clear = DPGaussianMixture(3, **PRIVACY, bounds=BOUNDS, random_state=1).fit(X)
     assert clear.diagnostics_ == ()
     years = np.column_stack([np.random.default_rng(0).choice([12.0, 16.0], size=6000), np.repeat(X[:3000, 0], 2)])
     years[:, 1] += 4 * (years[:, 0] > 14)
-    found = DPGaussianMixture(2, **GIVEN, bounds=([0, -8], [25, 14]), random_state=1).fit(years).diagnostics_
+    found = DPGaussianMixture(2, **PRIVACY, bounds=([0, -8], [25, 14]), random_state=1).fit(years).diagnostics_
     assert [(own.code, own.severity, own.columns) for own in found] == [("point-mass", "note", ("x0",))]
 
 
-def test_rows_that_no_component_describes_are_reported():
-    """Of a table with 6 % of its rows elsewhere, one component: it has to be wide, or to say that it misses them."""
+def test_a_component_with_hardly_any_rows_is_reported():
+    model = DPGaussianMixture(3, **PRIVACY, bounds=BOUNDS, random_state=1).fit(three_components(4000)[0])
+    model.theta_ = replace(model.theta_, weights=np.array([0.7, 0.296, 0.004]))
+    assert [(own.code, own.severity) for own in model.diagnostics_] == [("tiny-component", "warning")]
+    assert "0.4 % of the rows" in str(model.diagnostics_[0])
+
+
+def test_missed_rows_are_reported():
+    """One component for a table with 6 % of its rows far away: it is wide, or the diagnostic is issued."""
     rng = np.random.default_rng(0)
     X = 0.01 * rng.standard_normal((6000, 2))
     X[:360] += 0.9
-    model = DPGaussianMixture(1, **GIVEN, bounds=(-1, 1), random_state=1).fit(X)
+    model = DPGaussianMixture(1, **PRIVACY, bounds=(-1, 1), random_state=1).fit(X)
     wide = bool(np.all(model.covariances_ > 0.02))
     assert wide or "missed-rows" in {own.code for own in model.diagnostics_}
 
 
-def test_a_check_that_decides_nothing_is_a_note_if_components_are_stable():
-    model = DPGaussianMixture(2, epsilon=math.inf, delta=1e-6, bounds=BOUNDS).fit(three_groups(400)[0])
+def test_an_undecided_check_is_a_note_if_components_are_stable():
+    model = DPGaussianMixture(2, epsilon=math.inf, delta=1e-6, bounds=BOUNDS).fit(three_components(400)[0])
     for lead, moved, severity in ((0.01, 0.0, "note"), (-0.3, 0.0, "warning"), (0.01, 0.2, "warning")):
         model.fit_check_ = check_lead(lead, 0.05, "one Gaussian", "")
         model.theta_ = replace(model.theta_, moved=moved)
@@ -350,8 +357,8 @@ def test_a_check_that_decides_nothing_is_a_note_if_components_are_stable():
 
 
 @pytest.mark.parametrize(("kind", "epsilon"), [("diag", 1.0), ("full", math.inf)])
-def test_a_constant_column_leaves_the_components(kind, epsilon):
-    X, label = three_groups(4000)
+def test_a_constant_column_does_not_hide_the_components(kind, epsilon):
+    X, label = three_components(4000)
     X[:, 1] = 3.0
     model = DPGaussianMixture(2, kind, epsilon=epsilon, delta=1e-6, bounds=BOUNDS, check=False, random_state=2).fit(X)
     assert model.weights_.min() > 0.1
@@ -359,27 +366,27 @@ def test_a_constant_column_leaves_the_components(kind, epsilon):
 
 
 def test_a_column_without_values_is_named():
-    X, _ = three_groups(5000)
+    X, _ = three_components(5000)
     X[:, 2] = np.nan
     with pytest.warns(FitWarning, match="Hardly any row has a value in x2"):
         DPGaussianMixture(2, epsilon=5.0, delta=1e-6, bounds=BOUNDS, random_state=1).fit(X)
 
 
 def test_a_constant_column_takes_no_component_of_its_own():
-    """Where its values lie in their cell of the histogram is not known, and no component describes it."""
-    X, label = three_groups(8000)
+    """The place of its values in their cell is unknown, so the least variance is as wide as the cell."""
+    X, label = three_components(8000)
     X[:, 1], X[:, 2] = 3.0, X[:, 2] - 4 * (label == 2)
-    model = DPGaussianMixture(3, **GIVEN, bounds=(-16, 16), random_state=1).fit(X)
+    model = DPGaussianMixture(3, **PRIVACY, bounds=(-16, 16), random_state=1).fit(X)
     assert model.weights_.min() > 0.1
     assert adjusted_rand_score(label, model.predict(X)) > 0.8
 
 
-def test_one_component_need_not_be_better_than_one_gaussian():
+def test_one_component_warns_only_where_one_gaussian_is_better():
     """Of 60 fits to independent columns a fifth warned; ten of twenty would have probability .3 %."""
     X = np.random.default_rng(0).standard_normal((4000, 2))
-    fits = [DPGaussianMixture(1, **GIVEN, bounds=(-6, 6), random_state=seed).fit(X) for seed in range(20)]
+    fits = [DPGaussianMixture(1, **PRIVACY, bounds=(-6, 6), random_state=seed).fit(X) for seed in range(20)]
     assert sum(bool(fit.diagnostics_) for fit in fits) <= 9
     X[:, 1] += 2 * X[:, 0]
-    found = DPGaussianMixture(1, **GIVEN, bounds=(-12, 12), random_state=1).fit(X).diagnostics_
+    found = DPGaussianMixture(1, **PRIVACY, bounds=(-12, 12), random_state=1).fit(X).diagnostics_
     assert [(own.code, own.severity) for own in found] == [("fit-check", "warning")]
     assert "covariance_type='full'" in str(found[0])

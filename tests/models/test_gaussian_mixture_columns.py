@@ -1,4 +1,4 @@
-"""Columns that carry components are found among many at a bounded price, and every output names them."""
+"""The choice of columns: its sensitivity and price, the columns that are chosen, and their names in outputs."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ from dpem.query import Chunk
 from dpem.tables import ArraySource
 from dpem.tables.schema import Schema
 
-GIVEN = {"epsilon": 1.0, "delta": 1e-6}
+PRIVACY = {"epsilon": 1.0, "delta": 1e-6}
 NAMES = [f"c{j}" for j in range(4)]
 SCHEMA = Schema.of(NAMES, dict.fromkeys(NAMES, (-1.0, 1.0)), {})
 
@@ -33,7 +33,7 @@ def paired_sides():
 
 
 def wide(n=6000, d=40, seed=0):
-    """Two groups in columns 3, 17 and 30; the rest is normal, or exponential."""
+    """Two components that differ in columns 3, 17 and 30; the other columns are normal or exponential."""
     rng = np.random.default_rng(seed)
     label = (rng.random(n) < 0.4).astype(int)
     X = rng.standard_normal((n, d))
@@ -47,7 +47,7 @@ def scores(rows):
     return own.folded(own.sum(Chunk(rows, None)) / len(rows))
 
 
-def test_no_row_moves_a_score_by_more_than_is_said_and_some_row_moves_one_as_far():
+def test_a_row_moves_a_score_by_up_to_the_sensitivity():
     n, rng = 7, np.random.default_rng(0)
     corners = np.array(list(itertools.product([-1.0, 1.0], repeat=4)))
     odd = np.array([[np.nan] * 4, [np.inf, -np.inf, 1e308, -1e308], [5e-324, np.nan, 0.1, 0.3]])
@@ -68,7 +68,7 @@ def test_the_curator_prices_the_folded_score():
     assert account.releases[0].sensitivity == pytest.approx(1 / 50, rel=1e-9)
 
 
-def test_every_library_counts_the_same_and_large_chunks_are_added_up():
+def test_array_libraries_agree_and_large_chunks_are_summed_in_blocks():
     rng = np.random.default_rng(1)
     rows = rng.uniform(-1, 1, (300, 4))
     rows[rng.random(rows.shape) < 0.2] = np.nan
@@ -79,10 +79,10 @@ def test_every_library_counts_the_same_and_large_chunks_are_added_up():
     assert np.array_equal(paired_sides().sum(Chunk(long, None)), 1000 * here)
 
 
-def test_the_columns_that_carry_groups_are_found_and_shown(tmp_path):
+def test_the_columns_that_separate_components_are_chosen_and_named(tmp_path):
     X, label = wide()
     frame = pd.DataFrame(X, columns=[f"item {j}" for j in range(X.shape[1])])
-    model = DPGaussianMixture(2, sparsity=3, **GIVEN, bounds=(-9, 9), random_state=1).fit(frame)
+    model = DPGaussianMixture(2, sparsity=3, **PRIVACY, bounds=(-9, 9), random_state=1).fit(frame)
     assert model.support_.tolist() == [3, 17, 30]
     assert model.support_names_ == ("item 3", "item 17", "item 30")
     assert model.means_.shape == (2, 3)
@@ -101,7 +101,7 @@ def test_the_columns_that_carry_groups_are_found_and_shown(tmp_path):
 
 def test_the_price_of_the_choice_is_in_the_plan():
     X, _ = wide(3000)
-    model = DPGaussianMixture(2, sparsity=3, **GIVEN, bounds=(-9, 9), random_state=1)
+    model = DPGaussianMixture(2, sparsity=3, **PRIVACY, bounds=(-9, 9), random_state=1)
     plan = model.plan(len(X), X.shape[1])
     assert "choice of 3 columns that go together" in [step.describe() for step in plan.steps]
     assert not plan.price.gaussian
@@ -112,7 +112,7 @@ def test_the_price_of_the_choice_is_in_the_plan():
     assert "columns that carry components will be missed" in poor.advice
 
 
-def test_without_noise_the_right_columns_are_chosen_and_more_than_there_are_is_all():
+def test_without_noise_the_right_columns_are_chosen_or_all_of_them():
     X, _ = wide(3000)
     exact = DPGaussianMixture(2, sparsity=3, epsilon=math.inf, delta=1e-6, bounds=(-9, 9)).fit(X)
     assert exact.support_.tolist() == [3, 17, 30]
@@ -135,24 +135,24 @@ def test_without_noise_the_right_columns_are_chosen_and_more_than_there_are_is_a
 def test_refusals_spend_nothing(change, words):
     budget = Budget(2.0, 1e-5)
     with pytest.raises(ValueError, match=words):
-        DPGaussianMixture(2, **GIVEN, **change, bounds=(-9, 9), budget=budget).fit(np.zeros((300, 5)))
+        DPGaussianMixture(2, **PRIVACY, **change, bounds=(-9, 9), budget=budget).fit(np.zeros((300, 5)))
     assert budget.n_charges == 0
     with pytest.raises(ValueError, match="at most 2,000 columns to choose from, got 2,001"):
-        DPGaussianMixture(2, sparsity=3, **GIVEN, bounds=(-9, 9)).plan(5000, 2001)
+        DPGaussianMixture(2, sparsity=3, **PRIVACY, bounds=(-9, 9)).plan(5000, 2001)
 
 
 @pytest.mark.filterwarnings("ignore:expect little more")
 @pytest.mark.parametrize("rows", [np.full((200, 6), np.nan), np.ones((200, 6)), np.full((200, 6), 1e308)])
-def test_every_table_gets_an_answer(rows):
+def test_extreme_tables_are_fitted(rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        model = DPGaussianMixture(2, sparsity=2, **GIVEN, bounds=(-9, 9), random_state=0).fit(rows)
+        model = DPGaussianMixture(2, sparsity=2, **PRIVACY, bounds=(-9, 9), random_state=0).fit(rows)
     assert np.isfinite(model.means_).all()
     assert len(model.support_) == 2
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
+def test_replays_on_neighbours_stay_within_the_sensitivities(monkeypatch):
     small_surrogate(monkeypatch)
     X = np.random.default_rng(0).standard_normal((80, 6))
     X[::9, 1] = np.nan

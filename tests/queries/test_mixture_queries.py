@@ -1,4 +1,4 @@
-"""Queries of the Gaussian mixture: no row moves them further than they say, some row moves them (nearly) that far."""
+"""Queries of the Gaussian mixture: their sensitivities hold and are nearly reached, and their sums are right."""
 
 import math
 
@@ -71,7 +71,7 @@ def each(query, rows):
 
 
 @for_each
-def test_no_pair_of_rows_moves_the_sum_further_than_stated(name):
+def test_pairs_of_rows_differ_by_up_to_the_sensitivity(name):
     query = QUERIES[name]
     parts = each(query, hostile_rows(np.random.default_rng(0)))
     assert np.isfinite(parts).all()
@@ -89,7 +89,7 @@ def test_the_bound_of_the_leads_is_reached():
     assert np.linalg.norm(a - b) == pytest.approx(query.bound.l2, rel=1e-9)
 
 
-def test_a_row_without_values_counts_as_empty_and_nowhere_else():
+def test_a_row_without_values_contributes_to_the_empty_rows_only():
     empty, other = each(QUERIES["centres"], np.array([[np.nan] * D, [0.1, np.nan, 0.2]]))
     assert np.array_equal(empty[:-1], np.zeros(2 * D))
     assert empty[-1] == pytest.approx(math.sqrt(D / 2))
@@ -99,7 +99,7 @@ def test_a_row_without_values_counts_as_empty_and_nowhere_else():
 
 
 @pytest.mark.parametrize("name", ["margins", "scores, diag", "scores, full"])
-def test_what_each_row_adds_is_what_the_sum_is_made_of(name):
+def test_contributions_by_row_are_those_of_the_sum(name):
     rows, query = hostile_rows(np.random.default_rng(7))[:-6], QUERIES[name]
     assert np.allclose(query.each(xp, SCHEMA.coordinates(xp, rows)), each(query, rows), atol=1e-9)
 
@@ -126,7 +126,7 @@ def test_the_sketch_bound_is_that_of_the_worst_shift_and_no_shift_exceeds_it():
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_a_row_adds_does_not_depend_on_the_rows_beside_it(kind):
+def test_the_sum_over_rows_is_that_of_single_rows(kind):
     query = scores(kind)
     rows = hostile_rows(np.random.default_rng(2))
     with np.errstate(all="ignore"):
@@ -185,7 +185,7 @@ class HalfASketch(Sketch):
         return Bound(l2=math.sqrt(0.5) * super().bound.l2, size_l2=super().bound.size_l2)
 
 
-class HolesCountTwice(Spreads):
+class MissingCountTwice(Spreads):
     def contributions(self, xp, x, y):
         return super().contributions(xp, xp.where(xp.isfinite(x), x, xp.zeros_like(x)), y) * 2
 
@@ -198,17 +198,17 @@ class HolesCountTwice(Spreads):
         scores("full", K=1, made=TooNarrow),
         MeansForFree(SCHEMA, CENTRE, SPREAD, 2.0, 1.0),
         HalfASketch(SCHEMA, CENTRE, SPREAD, CORRELATION, np.eye(D)[:2], 0.7, np.array([0.5, 0.3, 0.2])),
-        HolesCountTwice(SCHEMA, CENTRE),
+        MissingCountTwice(SCHEMA, CENTRE),
     ],
     ids=lambda own: type(own).__name__,
 )
-def test_a_planted_bug_is_seen_by_hostile_rows(planted):
+def test_hostile_rows_detect_planted_bugs(planted):
     parts = each(planted, hostile_rows(np.random.default_rng(0)))
     gaps = np.sqrt(np.maximum(((parts[:, None] - parts[None]) ** 2).sum(-1), 0))
     assert gaps.max() > planted.bound.l2 * (1 + 1e-6)
 
 
-def test_what_missing_values_leave_open_is_semidefinite_for_columns_that_nearly_coincide():
+def test_conditional_covariances_of_nearly_equal_columns_are_semidefinite():
     rng = np.random.default_rng(3)
     least = []
     for _ in range(40):
@@ -223,7 +223,7 @@ def test_what_missing_values_leave_open_is_semidefinite_for_columns_that_nearly_
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_what_is_computed_of_a_row_depends_on_no_other_row(full):
+def test_the_density_of_a_row_depends_on_no_other_row(full):
     rng = np.random.default_rng(4)
     K, d = 3, 11
     variances = rng.uniform(1e-4, 1e-1, (K, d))
@@ -237,7 +237,7 @@ def test_what_is_computed_of_a_row_depends_on_no_other_row(full):
 
 
 @pytest.mark.parametrize("d", [2, 52, 53])
-def test_patterns_of_missing_values_lead_back_to_the_rows(d):
+def test_patterns_of_missing_values_are_those_of_the_rows(d):
     mask = (np.random.default_rng(0).random((40, d)) < 0.5).astype(float)
     patterns, place = _patterns(xp, np.vstack([mask, mask]))
     assert np.array_equal(patterns[place], np.vstack([mask, mask]))

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians of any shares, means and covariances; values may be missing."""
+"""The estimator of Gaussian mixtures."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from dpem.tables.schema import Schema
 class DPGaussianMixture(PrivateEstimator):
     """A mixture of K Gaussians, fitted under differential privacy.
 
-    Public bounds of every column and (ε, δ) are all that is needed. Columns are centred and scaled privately and a
-    sketch of the rows' distribution gives the start. Then a few noisy scores reweight invented rows until these agree
-    with every answer, and EM on them gives shares, means and covariances in the table's units. Missing values are
-    integrated out.
+    Public bounds of every column and (ε, δ) are all that is needed. The start is fitted to noisy values of the rows'
+    characteristic function. Then a few noisy scores are released, simulated rows are reweighted to agree with every
+    answer, and EM on them gives shares, means and covariances in the table's units. Missing values are integrated out.
 
     Parameters
     ----------
     n_components : int or "auto"
-        The number of components; "auto" finds it (at most 8) from the sketch, at no further price.
+        The number of components; "auto" finds it (at most 8) from the same releases, at no further price.
     covariance_type : {"diag", "spherical", "tied", "full"}
         As in scikit-learn.
     sparsity : int, optional
-        With many columns: how many to use, at least 2; those that go together most are chosen under the same price.
+        With many columns: the number to use, at least 2. Those that depend most on each other are chosen, as part of
+        the price.
     epsilon, delta : float
         The whole fit is (epsilon, delta)-differentially private; epsilon = inf is the non-private reference.
     bounds : dict, pair of arrays, pair of numbers or path
         Public lower and upper limits of every column.
     formula : str, optional
-        What the columns of the model are made of, such as ``"~ x + log(y)"`` (see :meth:`from_formula`).
+        The columns of the model, such as ``"~ x + log(y)"`` (see :meth:`from_formula`).
     check : bool
         Whether 8 % of the price goes to the fit check against one Gaussian and independent columns.
     {shared}
@@ -57,15 +57,15 @@ class DPGaussianMixture(PrivateEstimator):
     Attributes
     ----------
     weights_, means_, covariances_, precisions_cholesky_ : array
-        As scikit-learn's, in the table's units, of the columns in use; the largest component first. Summaries call it
-        component 1; it is the label 0 of :meth:`predict`.
+        As scikit-learn's, in the table's units, for the columns in use; the largest component first. Summaries call it
+        component 1; :meth:`predict` labels it 0.
     support_, support_names_ : array of int, tuple of str
         The columns in use, by place and by name: all of them without ``sparsity``.
     n_components_ : int
-        How many components there are.
+        The number of components.
     n_components_scores_ : array
-        With "auto": scores of one correlated Gaussian, of independent columns, and of 1, 2, … components; the least
-        decides, and the first two mean 1.
+        With "auto": scores of one correlated Gaussian, of independent columns, and of 1, 2, … components. The least
+        decides; if it is one of the first two, the number is 1.
     converged_ : bool
         Without privacy: whether EM converged.
 
@@ -101,27 +101,27 @@ class DPGaussianMixture(PrivateEstimator):
     def _model(self, schema: Schema) -> GaussianMixture:
         K = arguments.count_or_auto("n_components", self.n_components)
         if not isinstance(self.covariance_type, str) or self.covariance_type not in TYPES:
-            given = describe(self.covariance_type)
-            raise ArgumentError("covariance_type", f"must be one of {', '.join(TYPES)}, got {given}.")
-        whole = (schema, K, TYPES[self.covariance_type], schema.half**-2.0)
+            kinds, value = ", ".join(TYPES), describe(self.covariance_type)
+            raise ArgumentError("covariance_type", f"must be one of {kinds}, got {value}.")
+        settings = (schema, K, TYPES[self.covariance_type], schema.half**-2.0)
         if self.sparsity is None:
-            return GaussianMixture(*whole)
+            return GaussianMixture(*settings)
         columns = arguments.count("sparsity", self.sparsity)
         if columns < 2:
             raise ArgumentError(
                 "sparsity", f"must be at least 2, got {columns}: components show in several columns together."
             )
         if columns >= schema.width:
-            return GaussianMixture(*whole)
+            return GaussianMixture(*settings)
         if schema.width > MOST_COLUMNS:
             raise ArgumentError(
                 "X", f"must have at most {MOST_COLUMNS:,} columns to choose from, got {schema.width:,}."
             )
-        return SparseGaussianMixture(*whole, columns)
+        return SparseGaussianMixture(*settings, columns)
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        means, whole = in_units(theta, schema)
-        covariances, roots = TYPES[theta.kind].attributes(whole)
+        means, covariances = in_units(theta, schema)
+        covariances, roots = TYPES[theta.kind].attributes(covariances)
         return {
             "weights_": theta.weights,
             "means_": means,
@@ -133,30 +133,34 @@ class DPGaussianMixture(PrivateEstimator):
         }
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """The probability of each component for each row, given what is seen of it."""
-        return np.asarray(self._each(_shares, X))
+        """The probability of each component for each row, given its observed values."""
+        return np.asarray(self._each(_responsibilities, X))
 
     def predict(self, X: Any) -> NDArray[np.intp]:
         """The most probable component of each row."""
         return np.argmax(self.predict_proba(X), axis=1)
 
     def fit_predict(self, X: Any, y: Any = None) -> NDArray[np.intp]:
-        """Fit, and the most probable component of each row. The components are private, a list of labels is not: it is
-        for whoever may see the rows.
+        """Fit, and the most probable component of each row. The components are differentially private; the labels are
+        not, and are for those who may see the rows.
         """
         return self.fit(X).predict(X)
 
     def score_samples(self, X: Any) -> FloatArray:
         """The log-density of each row in the table's units, missing values integrated out."""
         log_half = np.log(self._own_schema.half)
-        return np.asarray(self._each(lambda xp, theta, x, y: _log_density(xp, theta, x) - np.isfinite(x) @ log_half, X))
+
+        def log_density(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
+            return mixture_of(theta).log_density(xp, x) - np.isfinite(x) @ log_half
+
+        return np.asarray(self._each(log_density, X))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean log-density of the rows."""
         return float(np.mean(self.score_samples(X)))
 
     def sample(self, n_samples: int = 1, random_state: int | None = None) -> tuple[FloatArray, NDArray[np.intp]]:
-        """Rows drawn from the fitted mixture, and the component of each: post-processing, at no price."""
+        """Rows drawn from the fitted mixture, and the component of each, at no price."""
         check_is_fitted(self)
         rng = np.random.default_rng(random_state)
         u, label = sample(mixture_of(self.theta_), arguments.count("n_samples", n_samples), rng)
@@ -186,50 +190,52 @@ class DPGaussianMixture(PrivateEstimator):
 
     @property
     def diagnostics_(self) -> tuple[Diagnostic, ...]:
-        """What the fit warns of, the fit check first: computed from released numbers, at no price.
+        """The diagnostics of the fit, computed from released numbers at no price; the fit check comes first.
 
-        Where the check is not decided and components are stable it is a note: rows without components have no stable
-        ones. One component is no better than one Gaussian, and need not be.
+        A fit check whose lead has no significant sign is a note if the components are stable, as those of rows without
+        components are not. With one component it is left out: one component cannot be better than one Gaussian.
         """
-        found, check = super().diagnostics_, self.fit_check_
+        diagnostics, check = super().diagnostics_, self.fit_check_
         if check is None or self.theta_.moved > TUNING.unstable or check.lead < -NEEDED * check.standard_error:
-            return found
+            return diagnostics
         if len(self.theta_.weights) == 1:
-            return tuple(own for own in found if own.code != "fit-check")
-        return tuple(replace(own, severity="note") if own.code == "fit-check" else own for own in found)
+            return tuple(own for own in diagnostics if own.code != "fit-check")
+        return tuple(replace(own, severity="note") if own.code == "fit-check" else own for own in diagnostics)
 
     def _diagnostics(self) -> list[Diagnostic]:
-        theta, found = self.theta_, []
+        theta, diagnostics = self.theta_, []
         if theta.missed:
-            words = (
-                f"About {100 * theta.missed:.2g} % of the rows lie far from every component: one Gaussian describes "
-            )
-            words += "them much better."
+            words = f"One Gaussian describes about {100 * theta.missed:.2g} % of the rows much better than the mixture."
             advice = "A component was missed, or there are outliers: use more components, or bounds without outliers."
-            found.append(Diagnostic("missed-rows", "warning", words, advice))
+            diagnostics.append(Diagnostic("missed-rows", "warning", words, advice))
         if theta.moved > TUNING.unstable:
             words = (
                 f"Components are not stable: a second private fit may put about {100 * theta.moved:.2g} % of the rows "
                 "into other components."
             )
             advice = "Use fewer components, more rows or a larger epsilon, or report the density, not the components."
-            found.append(Diagnostic("unstable-components", "warning", words, advice))
-        hollow = np.flatnonzero(theta.seen <= LEAST_SEEN)
-        if len(hollow):
-            names = tuple(self.support_names_[j] for j in hollow)
-            words = f"Hardly any row has a value in {', '.join(names)}: the numbers of these columns are no estimates."
-            found.append(Diagnostic("empty-column", "warning", words, "Leave these columns out.", names))
+            diagnostics.append(Diagnostic("unstable-components", "warning", words, advice))
+        least = float(theta.weights.min())
+        if least < TUNING.tiny:
+            words = f"A component has only {100 * least:.2g} % of the rows: it may be outliers, and two others merged."
+            advice = "Use fewer components, more rows, a larger epsilon, or bounds without outliers."
+            diagnostics.append(Diagnostic("tiny-component", "warning", words, advice))
+        empty = np.flatnonzero(theta.seen <= LEAST_SEEN)
+        if len(empty):
+            names = tuple(self.support_names_[j] for j in empty)
+            words = f"Hardly any row has a value in {', '.join(names)}: the estimates for these columns are unusable."
+            diagnostics.append(Diagnostic("empty-column", "warning", words, "Leave these columns out.", names))
         narrow = np.flatnonzero(theta.floored)
         if len(narrow):
             names = tuple(self.support_names_[j] for j in narrow)
             words = f"Some components collapsed onto repeated values of {', '.join(names)}."
-            advice = "Such columns are counts or levels; the components' spread there is a floor, not an estimate."
-            found.append(Diagnostic("point-mass", "note", words, advice, names))
+            advice = "Such columns are counts or levels; their least variances are a limit, not estimates."
+            diagnostics.append(Diagnostic("point-mass", "note", words, advice, names))
         if self.n_components == "auto" and self.n_components_ == MOST:
-            words = f"{MOST} components were found, the most that are tried."
+            words = f"{MOST} components were chosen, the largest number that is tried."
             advice = "Columns may be skewed, or have repeated values."
-            found.append(Diagnostic("most-components", "warning", words, advice))
-        return found
+            diagnostics.append(Diagnostic("most-components", "warning", words, advice))
+        return diagnostics
 
     def _uncertainty(self) -> Uncertainty:
         return uncertainty(self.theta_, self._own_schema, self.plan_.n // self.guarantee_.rows_per_person)
@@ -241,11 +247,7 @@ def in_units(theta: Parameters, schema: Schema) -> tuple[FloatArray, FloatArray]
     return schema.middle + schema.half * theta.means, theta.covariances * scale
 
 
-def _log_density(xp: Namespace, theta: Parameters, x: Array) -> Array:
-    return mixture_of(theta).log_density(xp, x)
-
-
-def _shares(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
+def _responsibilities(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
     logs = mixture_of(theta).joint(xp, x)
     share = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
     return share / xp.sum(share, axis=1, keepdims=True)

@@ -1,15 +1,13 @@
-"""The Gaussian mixture as a model: its parameters and their standard errors, its steps and their prices, its densities.
+"""The Gaussian mixture as a model: its steps and their prices, its density, its parameters and their standard errors.
 
-Noise of standard deviation s in an answer of the score, and sampling of n rows, move the solution by
-:func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows. Small moves of the mixture carry this to the
-reported numbers.
+Standard errors have the sandwich form of :func:`~dpem.fitting.surrogate.error_roots`, taken over the surrogate rows;
+the delta method carries them to the reported numbers.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -30,8 +28,12 @@ from dpem.models.gaussian_mixture.state import TUNING, MixtureState, noise_gain,
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
-#: How many components are assumed, for prices and steps, where their number is to be found.
+#: The number of components that prices are set for where the number is not given.
 ASSUMED = 4
+#: The number of components whose directions second moments look for where the number is not given.
+SEARCHED = MOST - 2
+#: The largest change of a parameter between answers, in standard errors, that widens these.
+LARGEST_CHANGE = 10.0
 ADVICE = (
     "Try fewer components, more rows, a larger epsilon or, where columns are correlated, covariance_type='full'; or "
     "publish one component."
@@ -40,14 +42,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """A fitted mixture in unit coordinates and what is known of its errors.
+    """A fitted mixture in unit coordinates, its errors and its diagnostics.
 
-    ``path`` are the scores of numbers of components; ``seen`` and ``empty`` shares of values present and of rows
-    without any. ``errors`` are the standard errors of :func:`~dpem.models.gaussian_mixture.model.values` per unit
-    of noise in whitened scores, of one row's sampling and of what the surrogate leaves open; ``noise`` is the standard
-    deviation of the answers. ``moved`` is the share of rows that a second private fit may put into another
-    component, ``missed`` the share that one Gaussian describes far better; ``floored`` is 1 for columns in which a
-    component has the least spread.
+    ``path`` are the scores of numbers of components; ``seen`` and ``empty`` the shares of values present and of rows
+    without any. ``errors`` (3 × values) are the standard errors of :func:`values`: per unit of noise in whitened
+    scores, by the sampling of one row, and by the surrogate rows; ``noise`` is that of all answers together.
+    ``moved`` is the share of rows that a second private fit may put into another component, ``missed`` the share that
+    one Gaussian describes far better; ``floored`` is 1 for columns in which a component has the least spread.
     """
 
     kind: str
@@ -67,8 +68,8 @@ class Parameters:
 
 @dataclass(frozen=True)
 class GaussianMixture(SurrogateModel):
-    """K Gaussians with weights; ``n_components`` 0: their number is found too. ``proportions`` is the shape of a round
-    component in unit coordinates: 1/half².
+    """A mixture of K Gaussians; ``n_components`` 0 finds their number. ``proportions`` (1/half²) are those of the
+    variances, in unit coordinates, of a component that is round in the table's units.
     """
 
     n_components: int
@@ -92,7 +93,7 @@ class GaussianMixture(SurrogateModel):
         steps: list[Step] = [
             FindCentres(rho.centres),
             FindSpreads(rho.spreads),
-            FindShape(rho.moments, self.n_components or MOST - 2),
+            FindShape(rho.moments, self.n_components or SEARCHED),
             FindMargins(rho.histograms),
             StartFromSketch(rho.sketch, self.n_components),
         ]
@@ -108,8 +109,8 @@ class GaussianMixture(SurrogateModel):
             raise ArgumentError("n_components", f"must be at most the number of rows, got {K} for {sizes.n} rows.")
         return predicted_fit(self, sizes, K, assumed_number=not self.n_components)
 
-    def proportions_of(self, state: Any) -> FloatArray:
-        """The proportions of a round component's variances over the coordinates in use."""
+    def proportions_of(self, state: MixtureState) -> FloatArray:
+        """The proportions for the columns in use."""
         return self.proportions if state.chosen is None else self.proportions[state.chosen]
 
     def share_present(self, state: MixtureState) -> float:
@@ -132,27 +133,28 @@ class GaussianMixture(SurrogateModel):
     def published(self, state: MixtureState, n: int) -> Parameters:
         """The record of a finished fit, the largest component first."""
         fit, presence = state.fit, state.presence
-        own, weights, noise = fit.theta, fit.surrogate.weights, fit.noise
-        order = np.argsort(-own.weights, kind="stable")
+        weights, noise = fit.surrogate.weights, fit.noise
+        order = np.argsort(-fit.theta.weights, kind="stable")
+        mixture = fit.theta.reordered(order)
 
-        def reported(mixture: Gaussians) -> FloatArray:
-            return values(self.kind.name, mixture.reordered(order))
+        def reported(other: Gaussians) -> FloatArray:
+            return values(self.kind.name, other.reordered(order))
 
-        scatter, base = (float(weights @ weights), 1 / TUNING.score_kappa[1]) if noise else (0.0, 0.0)
-        errors = error_units(fit.query, fit.surrogate, reported, scatter, base)
+        sampling, base = (float(weights @ weights), 1 / TUNING.score_kappa[1]) if noise else (0.0, 0.0)
+        errors = error_units(fit.query, fit.surrogate, reported, sampling, base)
         if noise:
             privacy = np.maximum(np.hypot(noise * errors[0], errors[2]), 1e-12)
-            change = np.clip((reported(own) - reported(fit.queried[0])) / privacy, -10.0, 10.0)
-            factor = min(max(1.0, TUNING.unsettled * math.sqrt(float(np.mean(change**2)))), TUNING.most_unsettled)
-            errors[[0, 2]] *= factor
-        first = own.reordered(order)
-        sizeable = first.weights >= TUNING.sizeable
-        floored = np.any(first.variances[sizeable] <= fit.family.floor * (1 + 1e-6), axis=0)
+            change = (reported(fit.theta) - reported(fit.queried[0])) / privacy
+            change = np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE)
+            widening = TUNING.unsettled * math.sqrt(float(np.mean(change**2)))
+            errors[[0, 2]] *= min(max(1.0, widening), TUNING.most_unsettled)
+        sizeable = mixture.weights >= TUNING.sizeable
+        floored = np.any(mixture.variances[sizeable] <= fit.family.floor * (1 + 1e-6), axis=0)
         return Parameters(
             kind=self.kind.name,
-            weights=first.weights,
-            means=first.means,
-            covariances=first.covariances,
+            weights=mixture.weights,
+            means=mixture.means,
+            covariances=mixture.covariances,
             path=state.path,
             seen=presence.seen,
             empty=presence.empty,
@@ -182,29 +184,29 @@ def mixture_of(theta: Parameters) -> Gaussians:
     return Gaussians(theta.weights, theta.means, theta.covariances)
 
 
-def values(kind: str, own: Gaussians) -> FloatArray:
+def values(kind: str, mixture: Gaussians) -> FloatArray:
     """Shares, means and covariances in the order of :func:`names`."""
-    return np.concatenate([own.weights, own.means.ravel(), TYPES[kind].values(own.covariances)])
+    return np.concatenate([mixture.weights, mixture.means.ravel(), TYPES[kind].values(mixture.covariances)])
 
 
 def names(kind: str, K: int, columns: tuple[str, ...]) -> list[tuple[str, str]]:
-    """What each number is called and what it can be; components are counted from 1, the largest first."""
+    """The name of each value and its kind, such as "share"; components are counted from 1, the largest first."""
     components = [f"component {k + 1}" for k in range(K)]
-    found = [(f"{component}: share", "share") for component in components]
-    found += [(f"{component}: mean of {name}", "") for component in components for name in columns]
-    return found + TYPES[kind].names(components, columns)
+    shares = [(f"{component}: share", "share") for component in components]
+    means = [(f"{component}: mean of {name}", "") for component in components for name in columns]
+    return shares + means + TYPES[kind].names(components, columns)
 
 
-def uncertainty(theta: Any, schema: Schema, n: int) -> Uncertainty:
-    """Estimates in the table's units and their standard errors, of sampling and of privacy."""
+def uncertainty(theta: Parameters, schema: Schema, n: int) -> Uncertainty:
+    """Estimates in the table's units and their standard errors, by sampling and by privacy."""
     K, d = theta.means.shape
     full = theta.covariances.ndim == 3
     ones = np.ones((K, d, d)) * np.outer(schema.half, schema.half) if full else np.ones((K, d)) * schema.half**2
     scale = np.concatenate([np.ones(K), np.tile(schema.half, K), TYPES[theta.kind].values(ones)])
-    estimate = scale * values(theta.kind, Gaussians(theta.weights, theta.means, theta.covariances))
+    estimate = scale * values(theta.kind, mixture_of(theta))
     estimate[K : K + K * d] += np.tile(schema.middle, K)
-    called, kinds = zip(*names(theta.kind, K, schema.names), strict=True)
+    labels, kinds = zip(*names(theta.kind, K, schema.names), strict=True)
     sampling = scale * theta.errors[1] / math.sqrt(n * max(1 - theta.empty, 1e-9))
     privacy = scale * np.hypot(TUNING.widened * theta.errors[0] * theta.noise, theta.errors[2])
     note = "sandwich form on the surrogate rows, with the noise of the score answers"
-    return Uncertainty.of(called, estimate, sampling, privacy, note, kinds)
+    return Uncertainty.of(labels, estimate, sampling, privacy, note, kinds)

@@ -1,15 +1,15 @@
-"""Shares of the price, numbers of steps, and what to expect of a fit of a Gaussian mixture: public numbers only.
+"""The division of the price, and the prediction of a fit, from public numbers only.
 
-The noise of the score answers moves the mixture by W times it (:func:`~dpem.fitting.surrogate.share_moved`); how many
-rows then change component is counted on simulated rows of clear and of overlapping components. The start is not
-rehearsed: whether it fails is computed (:func:`start_of`).
+The noise of the score answers moves the mixture (:func:`~dpem.fitting.surrogate.share_moved`); the rows that then
+change component are counted on simulated rows of clear and of overlapping components. Whether the start fails is
+predicted by a formula (:func:`start_of`).
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv
@@ -27,84 +27,91 @@ from dpem.privacy import largest_price
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 
-#: The distance between neighbouring centres, and the least distance of bounds from the middle, in standard deviations
-#: of a component.
+if TYPE_CHECKING:
+    from dpem.models.gaussian_mixture.model import GaussianMixture
+
+#: Assumed by default, in standard deviations of a component: the distance between neighbouring centres, and the least
+#: distance of the bounds from their middle.
 SEPARATION, BOUNDS = 4.0, 12.0
-#: The distance where components overlap: more of their rows change component than of skewed or rounded rows, or of
-#: components of unequal size.
+#: The distance for the upper end of the prediction. Components that overlap like this have more rows that change
+#: component than skewed or rounded ones, or ones of unequal size.
 OVERLAPPING = 2.5
-#: Simulated rows, and the most parameters of a mixture that is rehearsed as it is.
+#: Simulated rows, and the most parameters of a mixture that is simulated with its own covariance type.
 ROWS, MOST_PARAMETERS = 2500, 400
-#: The noise at which it is counted how many rows change component; the share is proportional to small noise.
+#: The noise at which rows that change component are counted; their share is proportional to small noise.
 NOISE = 2.0**-4
 
 
 def centres(K: int, d: int, apart: float = SEPARATION) -> FloatArray:
-    """K points of d coordinates, neighbours that far apart: a simplex where there is room for it, or else a
-    circle, or a line; turned, so that they differ in every coordinate.
+    """K points of d coordinates with this distance between neighbours, rotated so that they differ in every coordinate.
+
+    They form a simplex if d ≥ K − 1, or else a regular polygon, or with one column a line.
     """
     angle = 2 * np.pi * np.outer(np.arange(d), np.arange(d)) / d
-    turn = (np.cos(angle) + np.sin(angle)) / math.sqrt(d)  # Hartley's orthogonal matrix
-    return np.asarray(apart * _places(K, d) @ turn)
+    rotation = (np.cos(angle) + np.sin(angle)) / math.sqrt(d)  # Hartley's orthogonal matrix
+    return np.asarray(apart * _unrotated_centres(K, d) @ rotation)
 
 
-def _places(K: int, d: int) -> FloatArray:
+def _unrotated_centres(K: int, d: int) -> FloatArray:
+    points = np.zeros((K, d))
     if d >= K - 1:
         corners = np.eye(K) - 1 / K
-        place = np.zeros((K, d))
-        place[:, : K - 1] = corners @ np.linalg.svd(corners)[2][: K - 1].T / math.sqrt(2)
-        return place
-    if d == 1:
-        return np.asarray(np.arange(K)[:, None] - (K - 1) / 2, dtype=np.float64)
-    turn = 2 * np.pi * np.arange(K) / K
-    place = np.zeros((K, d))
-    place[:, :2] = np.column_stack([np.cos(turn), np.sin(turn)]) / (2 * math.sin(math.pi / K))
-    return place
+        points[:, : K - 1] = corners @ np.linalg.svd(corners)[2][: K - 1].T / math.sqrt(2)
+    elif d == 1:
+        points[:, 0] = np.arange(K) - (K - 1) / 2
+    else:
+        angle = 2 * np.pi * np.arange(K) / K
+        points[:, :2] = np.column_stack([np.cos(angle), np.sin(angle)]) / (2 * math.sin(math.pi / K))
+    return points
 
 
 def width(K: int, d: int, apart: float = SEPARATION) -> float:
-    """How many spreads of a component the bounds are supposed to lie from the middle."""
+    """The assumed distance of the bounds from their middle, in standard deviations of a component."""
     return max(BOUNDS, float(np.max(np.abs(centres(K, d, apart)))) + 5)
 
 
 def typical(K: int, d: int, full: bool, apart: float = SEPARATION) -> Gaussians:
     """Round components of equal size in unit coordinates."""
     variance = 1 / width(K, d, apart) ** 2
-    shape = np.broadcast_to(variance * np.eye(d), (K, d, d)).copy() if full else np.full((K, d), variance)
-    return Gaussians(np.full(K, 1 / K), centres(K, d, apart) / width(K, d, apart), shape)
+    covariances = np.broadcast_to(variance * np.eye(d), (K, d, d)).copy() if full else np.full((K, d), variance)
+    return Gaussians(np.full(K, 1 / K), centres(K, d, apart) / width(K, d, apart), covariances)
 
 
 @lru_cache(maxsize=64)
 def moved_per_noise(kind: str, K: int, d: int, apart: float) -> float:
-    """The share of rows that change component per unit of noise in an answer of norm 1, for small noise. Where the type
-    has too many parameters, ``diag`` stands for it, with the norm that scores of as many parameters have.
+    """The share of rows that change component per unit of noise in an answer of norm 1, for small noise.
+
+    For a type with too many parameters to simulate it is that of ``diag``, scaled by the root of their number as the
+    norm of scores is.
     """
     covariance = TYPES[kind]
-    count = K - 1 + K * d + covariance.free(K, d)
-    if count > MOST_PARAMETERS and covariance.full:
-        return moved_per_noise("diag", K, d, apart) * math.sqrt(count / (K - 1 + 2 * K * d))
-    rng, mixture, even = generator(3), typical(K, d, covariance.full, apart), np.full(ROWS, 1 / ROWS)
+    parameters = K - 1 + K * d + covariance.free(K, d)
+    if parameters > MOST_PARAMETERS and covariance.full:
+        return moved_per_noise("diag", K, d, apart) * math.sqrt(parameters / (K - 1 + 2 * K * d))
+    rng, mixture, weights = generator(3), typical(K, d, covariance.full, apart), np.full(ROWS, 1 / ROWS)
     rows = inside(mixture, ROWS, rng)
     family = GaussianFamily(K, covariance, (TUNING.floor * rows.std(axis=0)) ** 2, np.ones(d))
     names = [f"x{j}" for j in range(d)]
     schema = Schema.of(names, dict.fromkeys(names, (-1.0, 1.0)), {})
-    query = score_query(schema, family, mixture, rows, even, rng)
-    share = max(share_moved(query, rows, even, NOISE), 0.5 / ROWS)
-    return share / NOISE * query.radius / query.retained(rows, even)
+    query = score_query(schema, family, mixture, rows, weights, rng)
+    share = max(share_moved(query, rows, weights, NOISE), 0.5 / ROWS)
+    return share / NOISE * query.radius / query.retained(rows, weights)
 
 
-def expected_share(model: Any, sizes: Sizes, K: int, price: float, apart: float) -> float:
+def expected_share(model: GaussianMixture, sizes: Sizes, K: int, price: float, apart: float) -> float:
     """The share of rows in another component than without privacy if the score queries together cost ``price``."""
     noise = 2 * sizes.rows_per_person / (sizes.n * math.sqrt(2 * price))
-    moved, most = TUNING.widened * noise * moved_per_noise(model.kind.name, K, model.schema.width, apart), 1 - 1 / K
-    return most * -math.expm1(-moved / most)
+    moved = TUNING.widened * noise * moved_per_noise(model.kind.name, K, model.schema.width, apart)
+    largest = 1 - 1 / K  # of labels at random
+    return largest * -math.expm1(-moved / largest)
 
 
 EFFECT = Effect("distance between the centres of two components, in their spreads", SEPARATION, (2.0, 3.0, 4.0, 6.0))
-#: How shares of rows scatter over fits, on the log scale, and the part of most that a failed start moves.
+#: The standard deviation over fits of the logarithm of the share of rows that move, and the fraction of the largest
+#: share that moves after a failed start.
 SCATTER, FAILED = 0.4, 0.6
 
-#: What is said of tables that hold no such components (``python -m studies.gaussian_mixture_real report``).
+#: The sentence about real tables (``python -m studies.gaussian_mixture_real report``).
 REAL = (
     "Few real tables hold components as clear as that: of public ones, three components at epsilon=1, half had more "
     "than 7 % of their rows in another component in a second private fit."
@@ -112,7 +119,9 @@ REAL = (
 
 
 class Shares(NamedTuple):
-    """Shares of the price, in the order of the steps; ``scores`` is that of all score queries together."""
+    """The shares of the price in the order of the steps, without the fit check's; ``scores`` is for all score queries
+    together.
+    """
 
     centres: float
     spreads: float
@@ -122,8 +131,18 @@ class Shares(NamedTuple):
     scores: float
 
 
+#: The shares for much, some and little noise, and the values of :func:`noise_of_centres` that separate them: the more
+#: noise, the more the start needs.
+MUCH_NOISE, SOME_NOISE, LITTLE_NOISE = (
+    Shares(0.06, 0.07, 0.20, 0.04, 0.30, 0.28),
+    Shares(0.03, 0.04, 0.10, 0.05, 0.18, 0.55),
+    Shares(0.02, 0.03, 0.06, 0.06, 0.15, 0.63),
+)
+MUCH, SOME = 0.6, 0.1
+
+
 def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
-    """The distance, in spreads, by which noise alone would move a centre if all of two fifths of ρ went into one step.
+    """The error of a centre in spreads if 40 % of ρ went into one EM step on rows clipped at χ²_d's 90 % quantile.
 
     >>> noise_of_centres(Sizes(2000, 1.0, 1e-6, 0.028), 10, 5) < 0.5
     True
@@ -135,24 +154,19 @@ def noise_of_centres(sizes: Sizes, d: int, K: int) -> float:
 
 
 def shares_of(sizes: Sizes, d: int, K: int) -> Shares:
-    """The shares of a fit, without the fit check's: the more noise, the more the start needs."""
+    """The shares of a fit; with few columns second moments only scale these, and half of their share suffices."""
     noise = noise_of_centres(sizes, d, K)
-    if noise > 0.6:
-        shares = Shares(0.06, 0.07, 0.20, 0.04, 0.30, 0.28)
-    elif noise > 0.1:
-        shares = Shares(0.03, 0.04, 0.10, 0.05, 0.18, 0.55)
-    else:
-        shares = Shares(0.02, 0.03, 0.06, 0.06, 0.15, 0.63)
+    shares = MUCH_NOISE if noise > MUCH else SOME_NOISE if noise > SOME else LITTLE_NOISE
     if few_columns(d, K):
         shares = shares._replace(moments=shares.moments / 2, scores=shares.scores + shares.moments / 2)
     return shares
 
 
 class Start(NamedTuple):
-    """How far a start is from failing: 1 is even odds, 1.5 about one failure in ten, 2 hardly any.
+    """The signal-to-noise ratios of the start, scaled so that it fails in half of the fits at 1 and in a tenth at 1.5.
 
-    ``directions`` is the variance of centres along a direction over what noise alone looks like, ``components`` the
-    strength of a component in the sketch over what noise alone reaches.
+    ``directions`` is that of the variance of centres in the second moments, ``components`` that of a component in the
+    sketch.
     """
 
     directions: float
@@ -164,14 +178,15 @@ class Start(NamedTuple):
 
     @property
     def failure(self) -> float:
+        """The probability that the start fails: logistic, 1/2 at strength 1 and 1/10 at 1.5."""
         return 1 / (1 + math.exp(min(4.4 * (self.strength - 1), 700.0)))
 
 
 def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> Start:
-    """The start's strength for K round components of equal size, every two of them ``separation`` spreads apart.
+    """The strength of the start for K round components of equal size, every two of them ``separation`` spreads apart.
 
-    Between such centres the variance is separation²/2K along K − 1 directions. Both strengths are set against settings
-    that were simulated (studies/gaussian_mixture.py).
+    The variance between such centres is separation²/2K along K − 1 directions. The factors 1.1, 1.6 and 3.1 were set on
+    simulated settings, so that observed failures agree with :attr:`Start.failure` (``studies.gaussian_mixture``).
     """
     if math.isinf(sizes.rho) or K == 1:
         return Start(math.inf, math.inf)
@@ -192,29 +207,29 @@ def start_of(sizes: Sizes, d: int, K: int, separation: float = SEPARATION) -> St
     return Start(math.inf if few_columns(d, K) else between / edge / 1.6, seen / (3.1 * max(dimensions - 2, 2)))
 
 
-def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> PredictedFit:
-    """What a fit will be worth if there are K round components of equal size, neighbours four spreads apart or as far
-    as is supposed.
-    """
+def predicted_fit(model: GaussianMixture, sizes: Sizes, K: int, assumed_number: bool) -> PredictedFit:
+    """The prediction for K round components of equal size, with centres four spreads or the assumed effect apart."""
     if math.isinf(sizes.rho) or K == 1:
         return PredictedFit()
     d, apart = model.schema.width, sizes.effect or SEPARATION
-    start, shares, most = start_of(sizes, d, K, apart), shares_of(sizes, d, K), 1 - 1 / K
+    start, shares = start_of(sizes, d, K, apart), shares_of(sizes, d, K)
     price = sizes.rho * shares.scores / math.fsum(shares) * (1 - TUNING.check * sizes.check)
-    share, worst = (
-        with_failures(expected_share(model, sizes, K, price, distance), SCATTER, start.failure, FAILED * most)
+    clear, overlapping = (
+        with_failures(expected_share(model, sizes, K, price, distance), SCATTER, start.failure, FAILED * (1 - 1 / K))
         for distance in (apart, min(apart, OVERLAPPING))
     )
-    smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)
-    found = "" if smallest >= 1 else f" Components of less than about {100 * smallest:.2g} % of the rows may be missed."
+    smallest = min(1.5 / K / max(start.components, 1e-9), 1.0)  # of strength 1.5
+    missed = (
+        "" if smallest >= 1 else f" Components of less than about {100 * smallest:.2g} % of the rows may be missed."
+    )
     prediction = Prediction(
         "share of rows in another component than without privacy",
-        share[0],
-        share[1],
-        worst[2],
+        clear[0],
+        clear[1],
+        overlapping[2],
         start.failure,
-        f"Of 1,000 rows, privacy puts about {1000 * share[0]:.3g} into another component if components are clear, and "
-        f"up to {1000 * worst[0]:.3g} if they overlap.{found} {REAL}",
+        f"Of 1,000 rows, privacy puts about {1000 * clear[0]:.3g} into another component if components are clear, and "
+        f"up to {1000 * overlapping[0]:.3g} if they overlap.{missed} {REAL}",
         f"Assumed: {K} round components of equal size{' (number to be found)' if assumed_number else ''}, bounds "
         f"{width(K, d, apart):.3g} spreads from the middle, neighbouring centres {apart:g} spreads apart; what lies "
         "further apart is found with fewer rows.",
@@ -228,7 +243,7 @@ def predicted_fit(model: Any, sizes: Sizes, K: int, assumed_number: bool) -> Pre
 
 
 def _epsilon(sizes: Sizes, start: Start) -> str:
-    """The ε at which the start would hold, in words; nothing if none below 10 does."""
+    """The least of some ε up to 10 with which the start would succeed, in words; nothing if there is none."""
     needed = sizes.rho * (1.5 / start.strength) ** 2
     enough = (e for e in (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0) if e > sizes.epsilon)
     for epsilon in enough:

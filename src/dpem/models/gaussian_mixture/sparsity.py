@@ -1,8 +1,7 @@
-"""Choosing, of many columns, those that carry components: which columns vary together, asked of all pairs at once.
+"""The choice of a few columns that separate components, from one query about all pairs of columns.
 
-Components show in how columns vary together: where two columns both separate components, rows above the one's centre
-are above (or below) the other's more often than by chance. Only sides are used, so no scale of any column need be
-known.
+If two columns both separate components, rows above the centre of one are above (or below) the centre of the other more
+often than by chance. Only these signs are used, so that no column's scale need be known.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,19 +25,18 @@ from dpem.queries.narrow import NarrowQuery, rounded
 from dpem.query import Array, Bound, Chunk, FloatArray, Namespace
 from dpem.tables.blocks import like
 
-#: Part of ρ for centres of all columns, and for the choice.
+#: The shares of ρ for the centres of all columns and for the choice.
 CENTRES, CHOICE = 0.05, 0.22
-#: The most columns that are chosen from: pairs of more do not fit into memory.
+#: The most columns to choose from: pairs of more do not fit into memory.
 MOST_COLUMNS = 2000
-
-
-#: A column's score is the mean over so many of its strongest partners: one partner alone may be its copy.
+#: The number of partners in a column's score: a single one may be its copy.
 PARTNERS = 2
 
 
 @dataclass(frozen=True)
 class PairedSides(NarrowQuery):
-    """Σ (f, f fᵀ), f_j = ±½ above and below a column's centre 0 where it is missing; folded into one score a column.
+    """Σ (f, f fᵀ) with f_j = ±½ above or below the column's centre, 0 where the value is missing; from it one score for
+    each column.
 
     The score of column j is the mean of the :data:`PARTNERS` largest |cov(f_j, f_l)|, l ≠ j, over the rows.
 
@@ -70,48 +68,48 @@ class PairedSides(NarrowQuery):
         return xp.concat([xp.sum(side, axis=0), xp.reshape(pairs, (-1,))])
 
     def sum(self, chunk: Chunk) -> FloatArray:
-        """The same by a few blocks of rows at a time: what a block adds is large."""
+        """The sum over the chunk, a few blocks of rows at a time, as the pairs of a block are large."""
         n = chunk.X.shape[0]
         step = 8 * max(256, PIECE // self.schema.width)
         parts = (narrow_sum(self, Chunk(chunk.X[first : first + step], None)) for first in range(0, n, step))
         return np.asarray(reduce(np.add, parts), dtype=float)
 
     def folded(self, means: FloatArray) -> FloatArray:
-        """The score of each column, from the mean sides and their products."""
+        """The score of each column: the mean of its largest absolute covariances."""
         d = self.schema.width
-        one = means[:d]
-        together = np.abs(means[d:].reshape(d, d) - np.outer(one, one))
-        np.fill_diagonal(together, 0.0)
+        sizes = np.abs(means[d:].reshape(d, d) - np.outer(means[:d], means[:d]))
+        np.fill_diagonal(sizes, 0.0)
         partners = min(PARTNERS, d - 1)
-        return np.asarray(np.sort(together, axis=1)[:, d - partners :].mean(axis=1))
+        return np.asarray(np.sort(sizes, axis=1)[:, d - partners :].mean(axis=1))
 
 
 @dataclass(frozen=True)
-class ChooseColumns(Step):
-    """The columns whose sides agree most with those of two others, in the order of the table."""
+class ChooseColumns(Step["SparseGaussianMixture", MixtureState]):
+    """Choose the columns with the largest scores; they stay in the order of the table."""
 
     columns: int = 2
 
     def describe(self) -> str:
         return f"choice of {self.columns} columns that go together"
 
-    def run(self, curator: Curator, model: Any, state: MixtureState) -> MixtureState:
-        found = curator.select(PairedSides(model.schema, state.centre), self.columns, self.rho)
-        return MixtureState(chosen=np.sort(found))
+    def run(self, curator: Curator, model: SparseGaussianMixture, state: MixtureState) -> MixtureState:
+        chosen = curator.select(PairedSides(model.schema, state.centre), self.columns, self.rho)
+        return MixtureState(chosen=np.sort(chosen))
 
 
 def after_choice(sizes: Sizes) -> Sizes:
-    """The sizes that the fit on the chosen columns is planned with."""
+    """The sizes with the part of ρ that remains for the fit on the chosen columns."""
     return sizes._replace(rho=sizes.rho * (1 - CENTRES - CHOICE))
 
 
-def missed(sizes: Sizes, d: int, s: int, separation: float) -> float:
-    """The share of columns that carry components and are not chosen: two components, apart alike in each of s columns.
+def missed_share(sizes: Sizes, d: int, s: int, separation: float) -> float:
+    """The expected share of the columns that separate components which the choice misses, for two components with equal
+    distances in s columns.
 
-    Two such columns have correlation r, so their sides' covariance is asin(r)/2π; noise is Gumbel's, and a column loses
-    to the best of d − s others with the logistic probability of the difference.
+    Two such columns have a correlation r, so the covariance of their signs is asin(r)/2π. The noise is Gumbel's: a
+    column loses to the best of d − s others with the logistic probability of the difference.
 
-    >>> missed(Sizes(10_000, 1.0, 1e-6, 0.024), 200, 5, 4.0) < 0.01
+    >>> missed_share(Sizes(10_000, 1.0, 1e-6, 0.024), 200, 5, 4.0) < 0.01
     True
     """
     if math.isinf(sizes.rho) or d <= s:
@@ -123,15 +121,15 @@ def missed(sizes: Sizes, d: int, s: int, separation: float) -> float:
     return 1 / (1 + math.exp(min(max((score - chance) / noise - math.log(d - s), -700.0), 700.0)))
 
 
-def with_choice(expected: PredictedFit, share: float) -> PredictedFit:
-    """The prediction of a fit whose columns were chosen, a share of them wrongly."""
+def with_choice(expected: PredictedFit, wrong: float) -> PredictedFit:
+    """The prediction of a fit on chosen columns, a share of which is wrong."""
     if expected.prediction is None:
         return expected
     p = expected.prediction
-    words = f" About {100 * share:.0f} % of the columns that carry components will be missed." if share > 0.005 else ""
-    failure = 1 - (1 - p.failure) * (1 - share)
+    words = f" About {100 * wrong:.0f} % of the columns that carry components will be missed." if wrong > 0.005 else ""
+    failure = 1 - (1 - p.failure) * (1 - wrong)
     prediction = replace(p, failure=failure, meaning=f"{p.meaning}{words}")
-    if share < 0.5:
+    if wrong < 0.5:
         return expected._replace(prediction=prediction)
     advice = (
         "most columns that carry components will be missed; more rows, a larger epsilon or a larger sparsity would help"
@@ -141,7 +139,7 @@ def with_choice(expected: PredictedFit, share: float) -> PredictedFit:
 
 @dataclass(frozen=True)
 class SparseGaussianMixture(GaussianMixture):
-    """The same on ``sparsity`` columns of many: those that vary together most."""
+    """A mixture on the ``sparsity`` columns that depend most on each other."""
 
     sparsity: int = 2
     gaussian: ClassVar[bool] = False
@@ -154,7 +152,7 @@ class SparseGaussianMixture(GaussianMixture):
         )
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
-        some = np.arange(self.sparsity)
-        narrow = GaussianMixture(self.schema.take(some), self.n_components, self.kind, self.proportions[some])
+        first = np.arange(self.sparsity)  # which columns does not matter
+        narrow = GaussianMixture(self.schema.take(first), self.n_components, self.kind, self.proportions[first])
         expected = narrow.predict_fit(after_choice(sizes), steps)
-        return with_choice(expected, missed(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
+        return with_choice(expected, missed_share(sizes, self.schema.width, self.sparsity, sizes.effect or SEPARATION))
