@@ -1,7 +1,7 @@
-"""Short versions of the black-box studies.audits.
+"""Short versions of the black-box audits.
 
-Where a bound must be large enough, or a planted fault be caught, the noise is seeded, so that the outcome is always the
-same; runs with private noise are checked for consistency alone.
+If a bound must be large enough, or a planted fault must be caught, the noise is seeded, so that the outcome is always
+the same; runs with private noise are only checked for consistency.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ EPSILON, DELTA = 4.0, 1e-5
 
 
 class HalfTheNoise(SeededNoise):
-    """What a sampler would be that took a variance for a standard deviation, or lost a factor."""
+    """A sampler with half of the noise."""
 
     def gaussian(self, values, scale, sensitivity, rho):
         return super().gaussian(values, scale / 2, sensitivity, rho)
@@ -69,7 +69,7 @@ class TestLikelihood:
         assert sum(np.exp(plackett_luce(scores, np.array(order))) for order in orders) == pytest.approx(1.0)
 
     def test_sequences_come_as_often_as_it_says(self):
-        """6000 draws by the private sampler, chance 0.41: beyond 0.04 with probability below 1e-9."""
+        """6000 draws by the private sampler, with probability 0.41: a deviation of 0.04 has probability below 1e-9."""
         scores = np.array([1.0, 0.0, 0.5])
         chance = np.exp(plackett_luce(scores, np.array([0, 2])))
         seen = np.mean([gumbel.top_k(scores, 2).tolist() == [0, 2] for _ in range(6000)])
@@ -113,7 +113,7 @@ class TestMechanisms:
         assert 0.1 * EPSILON < found.lower < 0.5 * EPSILON
 
     def test_the_canary_moves_all_that_the_curator_allows(self):
-        """Half of the noise's sensitivity either way, up to a millionth."""
+        """By half of the sensitivity in either direction, up to a millionth."""
         subject = Selection(EPSILON, DELTA)
         first, second = subject._statistics()
         [curator] = subject._curators(False, 1)
@@ -135,7 +135,7 @@ CASES = [
 class TestFits:
     @pytest.mark.parametrize(("model", "method", "sparsity"), CASES)
     def test_the_canary_reverses_in_every_step(self, model, method, sparsity):
-        """Every statistic moves by nearly all of its sensitivity, whatever was released before."""
+        """Every statistic changes by nearly its whole sensitivity, whatever was released before."""
         fit = case(model, epsilon=EPSILON, delta=DELTA, sparsity=sparsity, method=method)
         tape = record(fit.estimator, *in_memory(fit.tables[0]))
         assert "refused" not in tape.outcome

@@ -1,4 +1,4 @@
-"""The bounds hold as often as they say, and are not so low that they would never catch anything."""
+"""The bounds hold with the stated confidence, and are not too low to be useful."""
 
 import math
 
@@ -16,7 +16,7 @@ from studies.audits.one_run import one_run_bound, one_run_p_value
 class TestClopperPearson:
     @pytest.mark.parametrize("failure", [0.2, 0.01, 0.0005])
     @pytest.mark.parametrize("n", [1, 7, 60])
-    def test_limits_fail_as_rarely_as_they_say(self, n, failure):
+    def test_limits_fail_as_rarely_as_stated(self, n, failure):
         """Exact, by summing over the counts."""
         counts = np.arange(n + 1)
         low, high = lower_confidence_limit(counts, n, failure), upper_confidence_limit(counts, n, failure)
@@ -82,14 +82,14 @@ class TestLowerBound:
         assert lower_bound(rng.normal(mu, 1, runs), rng.normal(0, 1, runs), 1e-5).epsilon > epsilon
 
     def test_a_rare_event_is_caught_by_counting(self):
-        """One run in twenty gives the table away; by normal curves the two look alike."""
+        """One run of twenty reveals the table; normal distributions of the scores would be nearly equal."""
         rng = np.random.default_rng(3)
         first = np.where(rng.random(4000) < 0.05, 7.0, rng.normal(0, 3, 4000))
         found = lower_bound(first, rng.normal(0, 3, 4000).clip(max=6.9), 1e-5)
         assert found.epsilon > 2.0
 
     def test_delta_is_taken_off(self):
-        """Scores apart altogether: p = 1 and q = 0 as far as 900 runs tell."""
+        """Scores that do not overlap: 900 runs are consistent with p = 1 and q = 0."""
         zero, one = np.zeros(1000), np.ones(1000)
         assert lower_bound(zero, one, 0.5).epsilon < lower_bound(zero, one, 0.0).epsilon - 0.6
         assert lower_bound(zero, one, 1.0).epsilon == 0.0
@@ -142,7 +142,7 @@ class TestOneRun:
             > one_run_p_value(80, 100, 500, found - 1e-4, 1e-6)
         )
 
-    def test_exceeds_the_truth_as_rarely_as_it_says(self):
+    def test_exceeds_the_true_epsilon_as_rarely_as_stated(self):
         """Exact: the probability that the bound at 95 % is above the ε of randomised response."""
         epsilon, n = 1.0, 100
         law = binom.pmf(np.arange(n + 1), n, 1 / (1 + math.exp(-epsilon)))

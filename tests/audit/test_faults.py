@@ -1,4 +1,4 @@
-"""A short version of every campaign of faults, and proof that the campaigns can fail."""
+"""A short version of every campaign of faults, and planted bugs that the campaigns must find."""
 
 import json
 import sqlite3
@@ -40,7 +40,7 @@ def test_nothing_is_lost(site, name, place):
 
 
 def test_a_charge_after_the_answer_is_caught(site):
-    """The planted bug: the charge is written when the fit has ended, so a killed fit has reached data and no row."""
+    """The planted bug writes the charge after the fit, so a killed fit has queried data without a charge."""
     found = site.apart.run(lambda _: None, "kills", site.url(SQLITE), 6, 0, "late")
     assert any("was reported to a fit and is not in the ledger" in sentence for sentence in found.broken)
 
@@ -75,7 +75,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("case", list(TAMPERED))
-def test_books_that_were_tampered_with_are_noticed(tmp_path, case):
+def test_a_ledger_that_was_tampered_with_is_noticed(tmp_path, case):
     path, (statement, sentence) = tmp_path / "budget.db", TAMPERED[case]
     reported = fitted(f"sqlite:///{path}", 3)
     assert faults_of(f"sqlite:///{path}", reported) == []
@@ -87,7 +87,7 @@ def test_books_that_were_tampered_with_are_noticed(tmp_path, case):
     assert any(fault.startswith(sentence) for fault in faults_of(f"sqlite:///{path}", reported))
 
 
-def test_the_books_know_the_price_and_the_conversion():
+def test_the_ledger_has_the_price_and_the_conversion():
     model = DPSymmetricMixture(**faults_ledger.SETTINGS).fit(faults_ledger.table())
     assert faults_ledger.price() == model.plan_.price.rho
     for rho, epsilon in ((0.001, 0.3), (0.01, 1.0), (0.5, 4.0), (3.0, 20.0)):

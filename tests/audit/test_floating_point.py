@@ -1,4 +1,4 @@
-"""Floating point: the low bits of released numbers reveal nothing, and rounding moves a total by no more than is paid.
+"""Floating point: the low bits of released numbers reveal nothing, and rounding stays within the slack.
 
 *Grids.* OpenDP documents that noise for floats is drawn on the multiples of 2^k, exactly, and that k is by default the
 finest there is, 2^-1074; the sum with the statistic is then rounded once. So the grid of a release is all floats: near
@@ -70,7 +70,7 @@ KINDS = pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("k", [-30, -12, 3])
 @KINDS
 def test_a_grid_is_seen_where_there_is_one(kind, k):
-    """The sampler's documented grid, with k given: every answer is a whole multiple of 2^k, whatever the statistic.
+    """With a given k, every answer is a whole multiple of 2^k, whatever the statistic.
 
     It fails by chance if no answer of 300 is an odd multiple, or if their spread is a tenth of what it should be: less
     than 2⁻²⁰⁰ each.
@@ -120,7 +120,9 @@ def test_low_bits_of_private_noise_reveal_nothing(kind):
 
 @KINDS
 def test_low_bits_of_numpy_noise_give_the_statistic_away(kind):
-    """Teeth: an odd multiple of 2^-54 is impossible for numpy noise on 1, and half of the answers for 0."""
+    """The test can fail: with NumPy's noise an odd multiple of 2^-54 is impossible for 1, and half of the answers for
+    0.
+    """
     noise = SeededNoise(0)
     assert distinguished(noise, kind)
     assert odd_low_bits(noise, kind, 1.0)[0] == 0
@@ -140,7 +142,7 @@ def test_answers_of_a_curator_have_all_their_bits():
 
 
 def exact_order(scores: Any, bits: Any, k: int) -> list[int]:
-    """The first k places by the middle of each coordinate's interval, in decimals of many digits."""
+    """The first k positions by the middle of each coordinate's interval, in decimals of many digits."""
     middles = []
     for score, m in zip(scores, bits, strict=True):
         low, high = gumbel._decimal_interval(float(score), int(m), 64)
@@ -150,7 +152,7 @@ def exact_order(scores: Any, bits: Any, k: int) -> list[int]:
 
 @pytest.mark.parametrize("shift", [0.0, 1e15, -1e15, 1e-300], ids=str)
 def test_selection_depends_on_the_scores_through_the_exact_sampler_alone(shift, monkeypatch):
-    """With the random bits known, the places are those of exact arithmetic, also where scores differ in the last bit.
+    """With known random bits, the positions are those of exact arithmetic, also if scores differ in the last bit.
 
     At 1e15 a float sum of score and noise keeps three bits of the noise; exact arithmetic keeps them all.
     """
@@ -228,7 +230,7 @@ def table(kind: str, n: int, dtype: Any, rng: Any) -> tuple[Any, Any]:
 
 
 def worst_rows(dtype: Any) -> Iterator[tuple[Any, float]]:
-    """What one row is replaced by: the ends of every clip, in both directions, and nothing at all."""
+    """Rows that replace one: at the ends of every clip in both directions, and empty."""
     big = float(np.finfo(dtype).max)
     for y in (5.0, -5.0, big, 0.0):
         yield np.zeros(3, dtype=dtype), y

@@ -1,4 +1,4 @@
-"""The plain algorithms against the definitions that the paper derives them from."""
+"""The plain algorithms agree with the definitions in the paper."""
 
 import math
 
@@ -21,7 +21,7 @@ def table(seed=0, n=40, d=4, missing=0.0):
 
 
 def slope(function, beta, h=1e-5):
-    """Central differences."""
+    """The derivative by central differences."""
     steps = h * np.eye(len(beta))
     return np.array([(function(beta + e) - function(beta - e)) / (2 * h) for e in steps])
 
@@ -31,7 +31,7 @@ BETA = np.array([0.7, -0.4, 0.2, 0.0])
 
 @pytest.mark.parametrize("as_printed", [True, False])
 def test_mixture_gradient_is_that_of_q(as_printed):
-    """Q_n(β′; β) of Section 4.1, differentiated in β′; the weight is that of Bayes’ rule, or the printed one."""
+    """The derivative of Q_n(β′; β) of Section 4.1 in β′, with the weight of Bayes’ rule or the printed one."""
     Y, _ = table()
     near, far = (np.exp(-((Y + side * BETA) ** 2).sum(axis=1) / (2 * SIGMA**2)) for side in (-1, 1))
     w = 1 / (1 + np.exp(-Y @ BETA / SIGMA**2)) if as_printed else near / (near + far)
@@ -44,7 +44,7 @@ def test_mixture_gradient_is_that_of_q(as_printed):
 
 
 def test_regressions_gradient_is_that_of_q_once_corrected():
-    """E2: the printed one has the mean of y·x too much."""
+    """E2: the printed gradient is larger by the mean of y·x."""
     X, y = table(1)
     fitted = X @ BETA
     near, far = (np.exp(-((y + side * fitted) ** 2) / (2 * SIGMA**2)) for side in (-1, 1))

@@ -1,4 +1,4 @@
-"""Budgets shared by fits: every fit pays, before any query is sent to the data, or does not happen."""
+"""Budgets shared by fits: every fit is charged before its first query, or refused."""
 
 import math
 
@@ -13,14 +13,14 @@ from dpem.privacy import Price, largest_price
 from dpem.tables import ArraySource
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
-#: A fit that plans nothing.
+#: A fit whose plan has no free settings.
 QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sparsity": 2, "sigma": 1.0, "start": "equal"}
-#: A fit that does; the sizes are few, so that it does so seldom.
+#: A fit with a plan; there are few sizes, so that few plans are made.
 IMPROVED = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.5, "start": "equal"}
 
 
 def room_for(fits, settings=QUICK):
-    """A budget that holds just so many fits: their prices added in zCDP and converted at its δ, which is one fit's."""
+    """A budget that admits exactly this number of fits; their prices are added in zCDP and converted at one fit's δ."""
     epsilon, delta = settings["epsilon"], settings["delta"]
     one = printed_price(epsilon, delta, 2) if settings is QUICK else largest_price(epsilon, delta, gaussian=True)
     return Budget(Price(one.rho * fits).epsilon(delta) * (1 + 1e-6), delta)
@@ -88,7 +88,7 @@ def test_the_charge_comes_before_the_data(estimator, data, monkeypatch):
 
     class Broken(ArraySource):
         def total(self, query):
-            assert budget.n_charges == 1  # paid already
+            assert budget.n_charges == 1  # charged already
             raise OSError("the disk is gone")
 
         def split(self, parts):
@@ -97,7 +97,7 @@ def test_the_charge_comes_before_the_data(estimator, data, monkeypatch):
     monkeypatch.setattr("dpem.tables.inputs.ArraySource", Broken)
     with pytest.raises(OSError, match="the disk is gone"):
         estimator(**QUICK, budget=budget).fit(*data)
-    assert budget.n_charges == 1  # and stays paid: a part of the data may have been seen
+    assert budget.n_charges == 1  # and stays charged: some data may have been queried
 
 
 @pytest.mark.parametrize("estimator", ALL)

@@ -1,4 +1,4 @@
-"""Every engine gives the dense engine's sums and keeps contributions within their bound, whatever a row contains."""
+"""Every engine computes the sums of the dense engine and keeps contributions within their bound for any row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def as_csr(X, y):
 
 
 def as_wide_csr(X, y):
-    """int64 indices, the older class, and arrays that may not be written to."""
+    """The older class of sparse matrices, with int64 indices and read-only arrays."""
     rows = sparse.csr_matrix(X)
     rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
     for part in (rows.data, rows.indices, rows.indptr):
@@ -78,7 +78,7 @@ by_kind = together("kind", KINDS)
 
 
 def draw(name, n, dtype, zeros=0.6):
-    """Rows with many zeros where clipping bites now and then, some missing where the query has missing entries."""
+    """Rows with many zeros and some entries beyond the clips, and missing entries if the query has them."""
     _, has_missing, has_y = QUERIES[name]
     rng = np.random.default_rng(n)
     X = 1.3 * rng.standard_normal((n, D))
@@ -183,7 +183,7 @@ ROOM = 1 + 1e-6
 
 
 def outliers(dtype, count=40):
-    """Rows and responses of numbers as bad as they get."""
+    """Rows and responses of extreme numbers."""
     rng, tiny = np.random.default_rng(3), float(np.finfo(dtype).smallest_subnormal)
     big = 1e38 if dtype is np.float32 else 1e300
     values = [0.0, 1.0, -1.0, 0.3, 1e6, -1e6, big, -big, math.inf, -math.inf, math.nan, tiny, -tiny]
@@ -214,7 +214,7 @@ def test_no_row_exceeds_the_bound(kind, name, dtype):
 
 
 def corrupt(data, indices, indptr, d=D):
-    """A CSR matrix whose arrays are what they are, whatever SciPy would say."""
+    """A CSR matrix with invalid arrays, without SciPy's checks."""
     rows = sparse.csr_array((len(indptr) - 1, d))
     rows.data, rows.indices, rows.indptr = np.array(data), np.array(indices, np.int32), np.array(indptr, np.int32)
     return rows

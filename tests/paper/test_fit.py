@@ -1,4 +1,4 @@
-"""What a fit gives: attributes, the guarantee it states, repeatability, the non-private limit, accuracy, robustness."""
+"""Fitted attributes, the guarantee, repeatability, the limit without privacy, accuracy and robustness."""
 
 import dataclasses
 import gc
@@ -20,7 +20,7 @@ START = np.array([0.8, 0.4, 0.2, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 def small(model, **changes):
-    """One small setting for all tests, so that its plans are made once."""
+    """One small setting for all tests, so that there is one plan."""
     return Setting(model, n=400, d=10, s=3, epsilon=1.0, missing=MISSING.get(model, 0.0), **changes)
 
 
@@ -159,7 +159,7 @@ class TestPrivateNoise:
 
 
 class TestReference:
-    """epsilon = inf against EM written out in numpy, with conditional means and covariances."""
+    """epsilon = inf is EM, written in NumPy with conditional means and covariances."""
 
     @staticmethod
     def gradient(model, X, y, beta, sigma):
@@ -327,7 +327,7 @@ class TestAccuracy:
 
 
 def strange_tables(model):
-    """Tables that follow no model at all, by name."""
+    """Tables that follow none of the models, by name."""
     X, y = small(model).draw(np.random.default_rng(5))
     y = np.zeros(400) if y is None else y
     rng = np.random.default_rng(6)

@@ -45,7 +45,7 @@ def unclipped(model, beta, chunk):
 
 
 def in_standard_errors(contributions):
-    """The largest |mean| of a column, in units of its standard error."""
+    """The largest |mean| of a column in standard errors."""
     return np.max(np.abs(contributions.mean(axis=0)) / (contributions.std(axis=0) / math.sqrt(len(contributions))))
 
 
@@ -143,14 +143,14 @@ def test_truncated_at_a_huge_level_is_the_gradient(model, seed):
     beta = rng.standard_normal(D)
     gradient = model.truncated(beta, HUGE).sum(chunk) / 300 + model.shift(beta)
     np.testing.assert_allclose(gradient, unclipped(model, beta, chunk), rtol=1e-11, atol=1e-12)
-    # A level that bites changes it, so T does reach the kernel.
+    # A smaller level changes the result, so the kernel uses T.
     biting = model.truncated(beta, 0.5).sum(chunk) / 300 + model.shift(beta)
     assert np.max(np.abs(biting - gradient)) > 0.01
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_exact_covariance_truncated_at_a_huge_level_is_the_score(seed):
-    """Erratum E3, the right form: record by record, not only on average."""
+    """Erratum E3 corrected: equal for each record, not only on average."""
     model, rng = MissingRegression(0.7), np.random.default_rng(300 + seed)
     chunk = draw(model, rng.standard_normal(D), 300, rng)
     beta = rng.standard_normal(D)
@@ -177,7 +177,7 @@ def test_printed_covariance_is_the_score_at_the_truth_only():
 
 @by_name
 def test_log_likelihood_is_a_density(model):
-    """exp(log_likelihood) integrates to one: over the row for the Gaussian mixture, else over the response."""
+    """exp(log_likelihood) integrates to 1: over the row for the Gaussian mixture, over the response for the others."""
     beta = np.array([0.8])
     grid = np.linspace(-12, 12, 4001)
     if isinstance(model, SymmetricMixture):

@@ -1,4 +1,4 @@
-"""The compiled loops against plain numpy: every layout, both dtypes, any length, any number of threads."""
+"""The compiled loops agree with NumPy for every layout, both dtypes, any length and any number of threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = together("dtype", [np.float32, np.float64])
 
 @np.errstate(all="ignore")
 def contributions(name, X, y):
-    """Each row's contribution, from the formulas of the mathematics page, in float64 and without a loop."""
+    """Each row's contribution by the models' formulas, in float64 and without a loop."""
     X = np.asarray(X, dtype=float)
     y = None if y is None else np.asarray(y, dtype=float)
     missing = np.isnan(X)
@@ -86,7 +86,7 @@ def truncated_score(seen, missing, y):
 
 
 def draw(name, n, dtype, seed=1):
-    """Rows where clipping bites now and then, a third missing where the model has missing entries, and responses."""
+    """Rows and responses with some entries beyond the clips, a third of them missing if the model has missing entries."""
     _, has_missing, has_y = QUERIES[name]
     rng = np.random.default_rng(seed)
     X = 1.3 * rng.standard_normal((n, len(BETA)))
@@ -159,7 +159,7 @@ def test_hostile_rows_stay_within_the_bound(name, bad, dtype, apart, monkeypatch
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_reference_notices_a_lost_row(name):
-    """The comparison above has teeth: one row in 8500 too few, in float32, is beyond its tolerance."""
+    """The comparison above can fail: one missing row of 8500, in float32, is beyond its tolerance."""
     X, y = draw(name, 2 * TASK + BLOCK + 37, np.float32)
     total = QUERIES[name][0].sum(Chunk(X[:-1], None if y is None else y[:-1]))
     with pytest.raises(AssertionError):
@@ -188,7 +188,7 @@ def test_rows_with_huge_values_give_finite_sums(name, dtype):
 @pytest.mark.parametrize("name", LOOPS)
 @DTYPES
 def test_sum_does_not_depend_on_the_number_of_threads(name, dtype):
-    """Bit for bit: tasks are cut by length alone and added in order."""
+    """Bit for bit: tasks depend on the length only and are added in order."""
     query = QUERIES[name][0]
     X, y = draw(name, 5 * TASK + 17, dtype, seed=5)
     X *= 10.0 ** np.linspace(-3, 1, len(X), dtype=dtype)[:, None]  # so that the order of the additions shows
@@ -281,7 +281,7 @@ def test_a_row_cannot_touch_the_weight_of_another(name):
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_a_weight_of_another_shape_is_refused(kind):
-    """Compiled loops do not look where an array ends."""
+    """Compiled loops do not check the lengths of arrays."""
     query = dataclasses.replace(GMM.gradient(BETA, Clip(T)), weight=lambda xp, fitted, hidden, y: (fitted[:2], None))
     X = np.ones((5, len(BETA)))
     with pytest.raises(ValueError, match="one number for each row"):

@@ -1,4 +1,4 @@
-"""The same fit wherever rows live: with one seed, every kind of rows gives the same model."""
+"""With one seed, every kind of rows gives the same model."""
 
 import array_api_strict
 import dask.array as da
@@ -65,7 +65,7 @@ def case(request):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_model_from_every_kind_of_rows(case, kind):
-    """The noise's scale follows from the slack, which differs between kinds by parts in 10¹¹."""
+    """The noise scale depends on the slack, whose relative difference between kinds is about 10⁻¹¹."""
     estimator, extra, X, y, expected = case
     model = estimator(**QUICK, **extra).fit(*KINDS[kind](X, y))
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9, atol=0)

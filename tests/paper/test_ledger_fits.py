@@ -1,4 +1,4 @@
-"""Fits against a ledger: each pays before it asks, through clones, pickles and worker processes."""
+"""Every fit is charged to a ledger before its first query, also in clones, pickles and worker processes."""
 
 import getpass
 import warnings
@@ -13,7 +13,7 @@ from dpem import BudgetExceeded, DPStandardScaler, Ledger, LedgerError
 from dpem.paper import DPMissingRegression, DPSymmetricMixture, DPSymmetricRegression
 from dpem.privacy import Curator, digest, largest_price
 
-#: A fit that plans nothing.
+#: A fit whose plan has no free settings.
 QUICK = {
     "epsilon": 0.5,
     "delta": 1e-5,

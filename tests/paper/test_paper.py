@@ -1,4 +1,4 @@
-"""The private algorithms beside those of :mod:`dpem.paper.algorithms`, the errata that matter, and a fourth model."""
+"""The private algorithms agree with :mod:`dpem.paper.algorithms`; errata; a fourth model."""
 
 import math
 
@@ -178,8 +178,8 @@ def test_low_dimensional_releases(name, noise):
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-4, 1e-6])
-def test_e6_where_the_printed_peeling_noise_is_honest(delta):
-    """Honest up to 0.418·log(1/δ) by the textbook conversion, and by the optimal one nowhere beyond 1.1·log(1/δ)."""
+def test_e6_up_to_which_epsilon_the_printed_peeling_noise_is_valid(delta):
+    """Valid up to ε = 0.418·log(1/δ) by the textbook conversion, and never beyond 1.1·log(1/δ) by the optimal one."""
     log = math.log(1 / delta)
     for epsilon in np.linspace(0.01, 0.418, 6) * log:
         price = printed_price(epsilon, delta, s=10)
@@ -307,7 +307,7 @@ class Generous(SymmetricMixture):
 @pytest.mark.parametrize("model", [SymmetricMixture(SIGMA), Generous(SIGMA)], ids=["true", "printed"])
 @pytest.mark.parametrize("s", [2, None])
 def test_the_printed_noise_is_multiplied_and_stays_within_the_account(model, s):
-    """Whichever of the two sensitivities counts: m times the noise at the same price, honoured and not refused."""
+    """With either sensitivity: m times the noise at the same price, without refusal."""
     X, _ = data("symmetric-mixture", sparse(5, 2), 400)
     scales, prices = [], []
     for m in (1, 6):
@@ -323,7 +323,7 @@ def test_the_printed_noise_is_multiplied_and_stays_within_the_account(model, s):
 
 
 class Tall:
-    """As many rows as one likes, all of them zero."""
+    """A table of any number of zero rows."""
 
     n_features, has_response, order_may_depend_on_values = 4, True, False
 
@@ -344,7 +344,7 @@ class Tall:
 @pytest.mark.parametrize("n", [10**8, 10**11])
 @pytest.mark.parametrize("estimator", [DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression])
 def test_a_fit_to_a_tall_table_is_not_charged_and_then_refused(estimator, n, sparsity):
-    """There the rounding of β + η·mean is beyond the tolerance of the account, so the noise must have room for it."""
+    """The rounding of β + η·mean exceeds the account's tolerance there, so the noise scale must include it."""
     budget = Budget(1.0, 1e-6)
     settings = {"epsilon": 0.5, "delta": 1e-12, "sparsity": sparsity, "sigma": 1.0, "start": "equal", "signal": 100.0}
     model = estimator(**settings, method="published", budget=budget).fit(Tall(n))

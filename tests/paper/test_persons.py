@@ -1,4 +1,4 @@
-"""Estimators with rows_per_person: what is stated, what noise it takes, who is refused, and what a file says of it."""
+"""Estimators with rows_per_person: the guarantee, the noise, refusals and files."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def scaler(**changes):
     return DPStandardScaler(**{"epsilon": 0.5, "delta": 1e-5, "bounds": (-5, 5), **changes})
 
 
-#: Every kind of estimator, with settings that plan little.
+#: Every estimator, with settings whose plans are fast.
 KINDS = {
     **{f"{kind.__name__}, paper, s={s}": (lambda kind=kind, s=s, **c: kind(**PAPER, sparsity=s, **c))
        for kind in MODELS for s in (2, None)},
@@ -59,7 +59,7 @@ def labels(monkeypatch):
 
 @every_kind
 def test_the_statement_and_the_noise_follow(make):
-    """One row by default; with m rows the same prices buy m times the noise, and private noise is drawn for them."""
+    """One row by default; with m rows the noise is m times larger at the same prices."""
     one, many = make().fit(X, Y), make(rows_per_person=M).fit(X, Y)
     assert (one.guarantee_.unit, one.guarantee_.rows_per_person) == ("one row", 1)
     assert many.guarantee_.unit == "one person with up to 3 rows"
@@ -112,7 +112,7 @@ def test_a_file_keeps_it(make, tmp_path):
 
 
 def edited(path, *change):
-    """A file with a change that somebody made on purpose, checksum and all."""
+    """A file with a deliberate change and a correct checksum."""
     path.write_text(forge(put(json.loads(path.read_text()), *change)))
     return path
 

@@ -1,4 +1,4 @@
-"""Plans: chosen from public numbers alone, complete, printable, and right about the error to expect."""
+"""Plans depend on public numbers only, are complete and printable, and predict the error."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from dpem.paper.reference import reference_plan
 from studies.paper.settings import Setting
 
 MODELS = ("symmetric-mixture", "symmetric-regression", "missing-regression")
-#: One small size, so that its plans are made once.
+#: One small size, so that there are few plans.
 SIZE = {"n": 400, "d": 10, "epsilon": 1.0, "delta": 1 / 4000, "sigma": 0.5}
 #: Other arguments at which a fit of this size is possible.
 GIVEN = {
@@ -112,7 +112,7 @@ class TestEveryPlan:
         assert set(back) == {f.name for f in dataclasses.fields(plan)}
 
     def test_is_the_same_again(self, model, sparsity):
-        """Made anew, past the cache, with numpy's global generator elsewhere."""
+        """A new plan, without the cache and with another state of NumPy's global generator."""
         plan = small(model, sparsity=sparsity)
         improved_plan.cache_clear()
         np.random.seed(12345)
@@ -253,7 +253,7 @@ class TestSeveralRowsPerPerson:
 
 
 class TestMoreIsBetter:
-    """Predictions are medians over some 30 rehearsals: 15 % is left to chance (the seeds are fixed)."""
+    """Predictions are medians over about 30 rehearsals, so 15 % is allowed for chance (the seeds are fixed)."""
 
     @pytest.mark.parametrize(("model", "sparsity"), KINDS)
     def test_more_rows(self, model, sparsity):
@@ -278,8 +278,8 @@ class TestMoreIsBetter:
 class TestPredictions:
     """The predicted error against the mean error of seeded fits on drawn tables.
 
-    An error varies by half of its mean, so a median over 32 rehearsals or 20 fits is known to 10 to 15 %. A fit that
-    misses a coordinate errs by 0.5 or more, once in hundreds: too seldom for so few rehearsals, so those fits are left
+    The standard deviation of an error is half of its mean, so a median over 32 rehearsals or 20 fits is known to 10 to
+    15 %. Fits that miss a coordinate, with an error of 0.5 or more, are too rare for so few rehearsals and are left
     out.
     """
 
@@ -305,7 +305,7 @@ class TestPredictions:
         assert inside >= 0.6  # 90 % are meant
 
     def test_detectable_coefficients_are_detected(self):
-        """A coefficient twice as large as detectable is found in most fits, one a quarter as large seldom."""
+        """A coefficient of twice the detectable size is found in most fits, one of a quarter of it rarely."""
         plan = plan_of("symmetric-mixture", **{**SIZE, "n": 1600, "d": 300}, sparsity=3)
         found = {}
         for factor in (2.0, 0.25):

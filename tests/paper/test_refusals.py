@@ -1,4 +1,4 @@
-"""What is refused, and how: one sentence, no entry of the data in it, no budget charged, no query sent."""
+"""A refusal is one sentence without any entry of the data; no budget is charged and no query sent."""
 
 import math
 import warnings
@@ -17,12 +17,12 @@ ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 MIXTURES = (DPSymmetricMixture, DPSymmetricRegression)
 REGRESSIONS = (DPSymmetricRegression, DPMissingRegression)
 N, D = 60, 4
-#: Valid, and nothing to plan: whatever is refused is refused for what the test changes.
+#: Valid arguments without free settings, so that a refusal is due to what a test changes.
 VALID = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sparsity": 2, "sigma": 1.0, "start": "equal"}
 
 
 class Untouchable(ArraySource):
-    """The table of a refused fit. The planner's invented tables are other objects."""
+    """The table of a refused fit. The planner's simulated tables are other objects."""
 
     def total(self, query):
         pytest.fail("the data were queried")
@@ -47,7 +47,7 @@ def y():
 
 
 def refused(estimator, X, y, *, kind=ValueError, ours=True, valid=VALID, **changes):
-    """The message of the refusal, after checking what holds for every one."""
+    """The message of a refusal, after the checks that hold for all refusals."""
     budget = changes.pop("budget", Budget(epsilon=100.0, delta=0.5))
     model = estimator(**{**valid, "budget": budget, **changes})
     with pytest.raises(kind) as refusal:
@@ -66,7 +66,7 @@ def refused(estimator, X, y, *, kind=ValueError, ours=True, valid=VALID, **chang
 
 @pytest.mark.parametrize("estimator", ALL)
 def test_the_valid_fit_is_not_refused(estimator, X, y):
-    """The other tests mean something: without their change the data are queried and the budget is charged."""
+    """Without the change that other tests make, the data are queried and the budget is charged."""
     budget = Budget(epsilon=100.0, delta=0.5)
     with pytest.raises(pytest.fail.Exception, match="the data were queried"):
         estimator(**VALID, budget=budget).fit(X, y)
@@ -74,7 +74,7 @@ def test_the_valid_fit_is_not_refused(estimator, X, y):
 
 
 NOT_POSITIVE = [0, -1.0, math.nan, math.inf, "1", True]
-#: Values of each argument that are refused, and what is said.
+#: Values of each argument that are refused, and their messages.
 WRONG = {
     "epsilon": ([0, -1.0, -math.inf, math.nan, "1", True, [1.0], 1j], "epsilon must be a positive number"),
     "delta": ([0, 1, 2, -0.1, math.nan, math.inf, "1e-5", True], "delta must lie strictly between 0 and 1"),
@@ -230,7 +230,7 @@ def test_complex_responses(estimator, X, y):
 
 @pytest.mark.parametrize("estimator", ALL)
 class TestPaperNoise:
-    """Errata E5 and E6: beyond some ε the printed noise does not honour (ε, δ)."""
+    """Errata E5 and E6: beyond some ε the printed noise does not satisfy (ε, δ)."""
 
     @together("sparsity", [None, 1, 2, D])
     @together("epsilon", [20.0, 1e3])
@@ -240,7 +240,7 @@ class TestPaperNoise:
         assert "method='improved'" in message
 
     @together("sparsity", [None, 2])
-    def test_small_epsilon_is_honoured(self, estimator, sparsity, X, y):
+    def test_small_epsilon_is_accepted(self, estimator, sparsity, X, y):
         with pytest.raises(pytest.fail.Exception, match="the data were queried"):
             estimator(**{**VALID, "sparsity": sparsity, "epsilon": 1.0}).fit(X, y)
 

@@ -1,4 +1,4 @@
-"""Rehearsals are fits of nobody's rows: sums without compiled loops, the same noise for every candidate."""
+"""Rehearsals are fits to simulated rows: sums without compiled loops, the same noise for every plan."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_rows_are_in_float32_only_where_that_is_fine():
 
 
 def test_a_tie_changes_nothing():
-    """Which of two equal plans is taken must not hang on the last bit of a sum."""
+    """The choice between two equal plans must not depend on the last bit of a sum."""
     pipeline = Pipeline(Problem(SymmetricMixture(0.5), 2000, 20, 3, 1.0))
     comparison = Comparison(pipeline, MARGIN * 0.1, pipeline.first(), 2, SEED)
     assert not comparison.improves(pipeline.first())

@@ -1,4 +1,4 @@
-"""No record moves a sum further than the query says, some record moves it that far, and the errata are real.
+"""No record changes a sum by more than the query's bound, and some records reach it; errata about sensitivities.
 
 For each query a ``Case`` holds constructed records (the extremes that the lemmas name). The pool of records of a case
 is those, outliers and random rows; every pair in the pool is a pair of neighbours of a table with that one row.
@@ -52,7 +52,7 @@ class Case:
         return self.query.sum(Chunk(X, Y if self.responds else None))
 
     def pool(self, dtype):
-        """The constructed records, and 60 that are not made for this query: zeros, outliers, missing, mixed, random."""
+        """The constructed records, and 60 others: zeros, outliers, missing, mixed, random."""
         rng, big, d = np.random.default_rng(5), BIG[dtype], self.d
         rows = [np.zeros(d), np.full(d, big), np.full(d, -big), big * (-1.0) ** np.arange(d), np.full(d, 1 / big)]
         rows += list(rng.standard_normal((10, d)) * 10.0 ** rng.uniform(-6, 6, (10, 1)))
@@ -68,7 +68,7 @@ def distance(a, b, norm):
 
 
 def basis(d, **entries):
-    """A row of zeros but for the entries given as x0=…, x3=…"""
+    """A row of zeros except for the entries x0=…, x3=…"""
     row = [0.0] * d
     for name, value in entries.items():
         row[int(name[1:])] = value
@@ -169,7 +169,7 @@ for_each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def check(case, a, b):
-    """Two contributions obey the query's promises, whatever the records were."""
+    """Check that two contributions are within the query's bound."""
     bound = case.query.bound
     for norm, size in (("linf", bound.size_linf), ("l2", bound.size_l2)):
         for one in (a, b):
@@ -190,7 +190,7 @@ def test_no_pair_of_the_pool_exceeds_the_bound(case, dtype):
 @for_each_case
 @DTYPES
 def test_constructed_neighbours_reach_the_bound(case, dtype):
-    """At least 90 % of the bound, so that it can hardly be lowered (and a bound that is twice too large fails)."""
+    """Records reach at least 90 % of the bound, so that it cannot be much smaller."""
     contributions = [case.contribution(x, y, dtype) for x, y in case.extremes]
     for norm in case.norms:
         reached = max(distance(a, b, norm) for a in contributions for b in contributions)
@@ -198,7 +198,7 @@ def test_constructed_neighbours_reach_the_bound(case, dtype):
 
 
 def records(case, dtype):
-    """Rows with any entries of the dtype, leaning towards the levels where clipping changes its mind."""
+    """Rows with any entries of the dtype, often close to the clips."""
     big, width = BIG[dtype], 32 if dtype is np.float32 else 64
     special = [0.0, -0.0, 1.0, -1.0, 0.3, 1.7, -1.7, 1e-3, 1e6, -1e6, big, -big, 1 / big]
     entry = st.sampled_from(special) | st.floats(-big, big, width=width) | st.floats(-4.0, 4.0)
@@ -222,7 +222,7 @@ def test_no_record_exceeds_the_bound(case, dtype):
 @DTYPES
 @together("value", [math.inf, -math.inf])
 def test_infinite_entries_obey_the_bound(case, dtype, value):
-    """One infinite entry, each place in turn, then the response, then all of them."""
+    """One infinite entry in each position, then the response, then all entries."""
     check_bad_values(case, dtype, value)
 
 
@@ -256,7 +256,7 @@ def test_a_weight_that_is_no_number_counts_as_zero(case, dtype):
 
 @pytest.mark.parametrize("form", ["gradient", "truncated"])
 def test_missing_model_holds_its_bound_at_any_beta(form):
-    """The lemmas argue about signs and sizes of β, T and σ, so those are drawn too: 100 settings, 30 records each."""
+    """The lemmas depend on signs and sizes of β, T and σ, so these are drawn, too: 100 settings, 30 records each."""
     rng, d = np.random.default_rng(6), 4
     for _ in range(100):
         sigma, T = 10.0 ** rng.uniform(-1, 1, 2)

@@ -18,7 +18,7 @@ from studies.paper.settings import Setting
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
 
-#: A fit that plans nothing, for tests about something else.
+#: A fit whose plan has no free settings.
 QUICK = {"epsilon": 0.5, "delta": 1e-5, "method": "published", "sparsity": 2, "start": "equal", "sigma": 0.5}
 
 

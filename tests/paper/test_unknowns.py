@@ -1,4 +1,4 @@
-"""What a fit can find out for itself: σ, which is paid for, and how many coefficients there are, which is free."""
+"""Unknown σ, whose estimate is paid for, and an unknown number of coefficients, which is free."""
 
 import math
 import warnings
@@ -16,7 +16,7 @@ from dpem.privacy import Account, Curator, SeededNoise, largest_price, total_pri
 from dpem.tables import ArraySource
 
 ALL = (DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression)
-#: One size for all fits that plan, so that few plans are made.
+#: One size for all fits, so that there are few plans.
 N, D = 600, 12
 PAID = {"epsilon": 4.0, "delta": 1e-4}
 SMALL = {**PAID, "random_state": 0}
@@ -63,7 +63,7 @@ class TestEstimateOfSigma:
     @pytest.mark.parametrize("seed", range(2))
     @pytest.mark.parametrize("sigma", [0.5, 30.0])
     def test_within_a_tenth_in_high_dimension(self, seed, sigma):
-        """Fifty rows' worth of noise in the histogram against thousands in a bin; the mean square's noise is about
+        """The histogram's noise is about 50 rows and a bin has thousands; the mean square's noise is about
         2 % of it, so 1 % of σ: a tenth is beyond five standard deviations, fewer than one false alarm in 10⁶.
         """
         beta = np.concatenate([np.full(10, 1 / math.sqrt(10)), np.zeros(490)])
@@ -254,7 +254,7 @@ class TestSparsityUnknown:
 
 
 class TestRefusedBeforePaying:
-    """What cannot work is refused before the budget is charged."""
+    """Arguments that cannot work are refused before the budget is charged."""
 
     @pytest.mark.parametrize("changes", [{"epsilon": float("inf")}, {"method": "published", "start": "equal"}])
     def test_auto_is_for_the_tight_method(self, changes):
