@@ -1,10 +1,9 @@
-"""Record and replay where rows are on a GPU, and hostile rows before every kernel (needs PyTorch with CUDA, Triton).
+"""Record and replay of fits to rows on a GPU, and hostile rows for every kernel. Needs PyTorch with CUDA, and Triton.
 
 python -m studies.audits.device [--only NAME] [--what replay|rows] [--out FILE.json]
 
-What is audited: that the kernels on the device keep every contribution within its bound, whatever a row holds, and that
-nothing else differs between neighbours. Kernels of narrow queries are used for small tables too here, as they are for
-large ones elsewhere.
+Audited is that the kernels keep every contribution within its bound, whatever a row contains, and that nothing else
+differs between neighbours. Kernels of narrow queries, which fits use for large tables, are used for small ones here.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Hostile rows before the kernels that are made of narrow queries' formulas. Called by ``device.py``.
+"""Hostile rows for the kernels that are generated from narrow queries' formulas. Used by ``device.py``.
 
-Every query of the fits is collected from fits, put to a table on the device, and answered again after one row was
-replaced, or added at the end. Checked, for each query, float32 and float64, and each way a table can lie in memory:
+The queries of fits are recorded, sent to a table on the device, and sent again after one row was replaced, or added at
+the end. Checked, for each query, dtype and memory layout, is that
 
-1. every pair of neighbours differs by no more than the bound and its slack, and a row by itself by no more than the
-   bound alone; a row that is added or removed moves the sum by no more than a contribution's size;
-2. only the sum of the chunk that holds the row changes, to the last bit;
-3. what a row adds is what the query makes of it in numpy, to 1e-10 of the size of a contribution;
-4. nothing is printed and nothing is compiled when rows with missing values or without numbers come: kernels, their
-   trials and Triton's files are those that were there after the first table, which has no missing value.
+1. the sums of neighbours differ by at most the bound and its slack, and single contributions by at most the bound;
+   a row that is added or removed changes the sum by at most a contribution's size;
+2. only the sum of the chunk with the row changes, to the last bit;
+3. a contribution equals that of the query in NumPy, to 1e-10 of its size;
+4. nothing is printed or compiled for rows with missing values or not-a-number: kernels, their trials and Triton's files
+   are the same as after the first table, which has no missing values.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _columns_together(X: Any) -> Any:
 
 
 def _within_another(X: Any) -> Any:
-    """As a part of a wider table that begins where no 16 bytes begin."""
+    """A view of a wider table whose address is no multiple of 16 bytes."""
     wide = torch.zeros((len(X) + 1, D + 3), dtype=X.dtype, device=X.device)
     wide[1:, 2 : D + 2] = X
     return wide[1:, 2 : D + 2]
@@ -131,7 +131,7 @@ LAYOUTS = {"rows together": _rows_together, "columns together": _columns_togethe
 
 @dataclass
 class Found:
-    """What an audit of one query found: how many tables, the faults, and the largest part of the bound."""
+    """The result of an audit of one query: the number of tables, the faults, and the largest used share of the bound."""
 
     tables: int = 0
     used: float = 0.0
@@ -150,7 +150,7 @@ class Found:
 
 
 def footprint() -> tuple[Any, ...]:
-    """What is left behind by compiling."""
+    """The traces of compilation."""
     files = Path(os.environ.get("TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"))
     return rowwise.compiled.cache_info().misses, len(rowwise._TRUSTED), sum(1 for _ in files.glob("*/*"))
 
@@ -177,7 +177,7 @@ def audit(query: Any, model: str, dtype: Any, layout: str, device: str, chunk: i
             return np.asarray(sums)
 
         def one(row: FloatArray, response: float) -> tuple[FloatArray, FloatArray]:
-            """What a row adds by itself, on the device and in numpy."""
+            """A row's contribution, on the device and in NumPy."""
             alone = LAYOUTS[layout](torch.as_tensor(row[None, :].astype(dtype), device=device))
             own = None if y is None else torch.full((1,), response, dtype=torch.float64, device=device)  # noqa: B023
             there = Chunk(row[None, :].astype(dtype).astype(float), None if own is None else np.array([response]))

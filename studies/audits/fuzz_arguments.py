@@ -21,7 +21,7 @@ from studies.paper.settings import ESTIMATORS
 
 @contextmanager
 def without_rehearsals() -> Iterator[None]:
-    """Plans made at once: the first settings that the search would try, and a fixed prediction."""
+    """Fast plans, with the first settings of the search and a fixed prediction."""
 
     def first(pipeline: Pipeline, rho: float) -> Settings:
         return pipeline.first()
@@ -75,7 +75,7 @@ def _copied(value: Any) -> Any:
 
 
 def _exchange(document: dict[str, Any], draw: Draw) -> None:
-    """Put another value somewhere in the document."""
+    """Replace a value somewhere in the document."""
     holder: Any = document
     while holder:
         key = draw.one_of(list(holder) if isinstance(holder, dict) else range(len(holder)))

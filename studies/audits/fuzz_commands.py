@@ -1,4 +1,4 @@
-"""The fuzzing target that types: command lines, and what they leave on the screen."""
+"""The fuzzing target of command lines and their output."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _WORDS = (
 
 
 def command_line(draw: Draw) -> list[str]:
-    """A usual command line with words exchanged, put in or taken out. (A scheduler would be a network: not here.)"""
+    """A usual command line with words replaced, inserted or removed; without schedulers, which need a network."""
     line = list(draw.one_of(_LINES))
     for _ in range(draw.below(4)):
         place, word = draw.below(len(line) + 1), draw.one_of(_WORDS)

@@ -1,4 +1,4 @@
-"""The fuzzing target that fits: any arguments, any table, and a budget that must stay whole when a fit is refused."""
+"""The fuzzing target of fits: any arguments, any table, and a budget that must not be charged if a fit is refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fuzzing targets that open files: models, and tables of three kinds.
 
-The first byte of an input says how the rest is read: as the file itself, or as changes to a real file that this
-library wrote (for models also with the checksum made right again, so that what lies behind it is reached).
+The first byte of an input decides how the rest is read: as the file, or as changes to a file written by this library
+(for models also with the checksum corrected, so that the code after its check is reached).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpem._json import checksum
 from dpem.paper import DPSymmetricMixture
 from studies.audits.fuzz_core import SECRET_NUMBER, SECRET_TEXT, Broken, Draw, leaks
 
-#: Pieces of JSON that readers stumble over.
+#: Pieces of JSON that often cause faults.
 JSON_TOKENS = (
     *(b"NaN", b"-Infinity", b"1e999", b"-1e-999", b"1" * 40, b"null", b"true", b'"inf"', b"[]", b"{}", b"[[[[", b"-0"),
     *(b'"a":1,"a":2', b'"\\ud800"', b'"\\u0000"', b"\xff\xfe", b"0.1", b"-1", b'"names":null', b"[" * 3000),
@@ -134,9 +134,9 @@ class Tables:
 
 
 def _without_header(said: str, content: bytes) -> str:
-    """A message without the planted values that changed bytes have made names of columns: names are public.
+    """A message without planted values that changed bytes turned into names of columns, which are public.
 
-    A first line with a number in it is a record, and stays secret.
+    A first line with a number in it is a record, not a header.
     """
     try:
         packed = content[:2] == b"\x1f\x8b"

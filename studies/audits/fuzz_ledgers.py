@@ -1,4 +1,4 @@
-"""The fuzzing target that tampers with ledgers: bits of the file, its schema, its rows, planted triggers and views."""
+"""The fuzzing target that tampers with ledger files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LedgerFiles:
         return True
 
 
-#: What an enemy may write into a ledger before it is opened; {v} is a hostile value.
+#: An attacker's statements before a ledger is opened; {v} is a hostile value.
 PLANTED = (
     "UPDATE dpem_datasets SET body = {v}",
     "UPDATE dpem_datasets SET body = json_set(body, '$.epsilon', {v})",
@@ -103,7 +103,7 @@ HOSTILE = (
 
 
 def _planted(path: Path, draw: Draw) -> None:
-    """The file as the enemy leaves it: whatever SQLite lets pass, with constraints and triggers out of the way."""
+    """The file after an attack: any statement that SQLite accepts, without constraints and triggers."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():

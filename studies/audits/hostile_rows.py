@@ -1,4 +1,4 @@
-"""Rows that break kernels: what the replay audit replaces a row by, and mixtures of the worst numbers there are."""
+"""Rows that are likely to break kernels: those of the replay audit, and mixtures of extreme numbers."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ def hostile(rows: Table, at: int, random: int) -> Iterator[tuple[str, FloatArray
 
 
 def cancelling(d: int, n: int, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Rows with one missing entry whose observed entries are huge and add up to zero, with a response as large as what
-    rounding leaves of them: what is computed from their sum comes out on either side of it. They break a bound that
-    rests on a sign, or on a cancellation.
+    """Rows with one missing entry whose observed entries are huge and add up to zero, with a response of the size of
+    the rounding error of that sum. They break a bound that depends on the sign of a difference, or on a cancellation.
     """
     rng = np.random.default_rng(seed)
     each, gap = np.arange(n), rng.integers(0, d, n)

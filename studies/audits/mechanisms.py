@@ -1,22 +1,20 @@
-"""The mechanisms alone: values, selection and peeling, each answered once by a curator, on the worst neighbours.
+"""Audits of single mechanisms: values, selection and peeling, each released once by a curator, on the worst neighbours.
 
-Everything that runs in a fit runs here: a model's query with its clip, the source's sum, the curator's sensitivity,
-price and charge, the private sampler. The claim is the (ε, δ) to which the price converts
-(:mod:`dpem.privacy.accounting`). The two tables differ in one row, which is far outside and moves the statistic by
-the whole of the stated sensitivity.
+These include everything that runs in a fit: a model's query with its clip, the source's sum, the curator's sensitivity,
+price and charge, and the private sampler. The claim is the (ε, δ) to which the price converts
+(:mod:`dpem.privacy.accounting`). The two tables differ in one row beyond every clip, which changes the statistic by the
+whole stated sensitivity.
 
-How close can an audit come? The losses near ε are as rare as δ, and a bound needs events that are seen often enough to
-be counted. At δ = 1e-5 a few hundred thousand runs show a little more than half of the ε of Gaussian noise; the rest
-would take as many millions.
+Privacy losses near ε are as rare as δ, and a bound needs events that are observed often. At δ = 1e-5 a few hundred
+thousand runs show a little more than half of the ε of Gaussian noise; the rest would take millions.
 
-*Selection* is priced as k rounds of loss at most 2λ/b between best and worst, at (λ/b)²/2 each. One round alone has
-a loss of at most 2λ/b with certainty, which is far less than the ε to which its zCDP price converts at a small δ: the
-price of k = 1 cannot be reached. It can where it was made for, in the sum of many rounds. Scores that are all equal,
-half of them moved up by λ/2 and half down, against the reverse: in a round the loss is +λ/b or −λ/b with nearly equal
-probability, as extreme as its range allows, and k rounds of d ≫ k make nearly a Gaussian of μ² = k(λ/b)² = 2ρ.
+*Selection* is priced as k rounds at (λ/b)²/2 each. The loss of one round is at most 2λ/b, far less than the ε to which
+its zCDP price converts at a small δ, so that the price of k = 1 cannot be reached. It is reached by many rounds: if all
+scores are equal, half of them increase by λ/2 and half decrease on D, and the reverse on D′, the loss of a round is
++λ/b or −λ/b with nearly equal probability, and k rounds with d ≫ k are nearly Gaussian with μ² = k(λ/b)² = 2ρ.
 
-*Peeling* is priced by the pure ε of its rounds, which charges a round four times what it can lose in such sums. So
-its audit stays below those of the other two.
+*Peeling* is priced by the pure ε of its rounds, four times what a round can lose in such sums, so its audit stays below
+the others.
 """
 
 from __future__ import annotations
@@ -40,13 +38,13 @@ from dpem.tables import ArraySource
 ROWS = 10
 #: A coordinate so far out that the row's component is certain.
 CERTAIN = 1e3
-#: Far beyond every clip.
+#: A coordinate beyond every clip.
 FAR = 1e9
 
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
-    """What the audits of single mechanisms share: a claim, a sampler, two sources that differ in one row."""
+    """The base class of these audits: a claim, a sampler, two sources that differ in one row."""
 
     epsilon: float
     delta: float
@@ -142,8 +140,8 @@ class Selection(Mechanism):
 class Peeling(Selection):
     """One ``peel`` of s = k coordinates and their values.
 
-    The law of its rounds has no closed form. The score takes Laplace noise for Gumbel noise, whose tail it shares, in
-    the choice, and is exact in the values: any score gives a valid bound.
+    The distribution of its rounds has no closed form. The score treats the Laplace noise of the selection as Gumbel
+    noise, which has the same tail, and is exact for the values; any score gives a valid bound.
     """
 
     k: int = 4

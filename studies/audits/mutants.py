@@ -1,11 +1,11 @@
-"""Mutation testing: one small change of the source at a time, and whether the tests notice.
+"""Mutation testing: whether the tests notice small changes of the source, one at a time.
 
     python -m studies.audits.mutants [MODULE ...] [--out results/audit_mutants.json] [--sample N] [--seconds 120]
 
-A mutant exchanges an operator, a comparison, a constant, ``min`` and ``max``, or leaves a refusal out. Each runs in a
-process forked from one that has loaded everything but dpem, with its doctests and the tests of its module. A mutant
-that no test notices is listed with its line: a test is missing, or the change makes no difference that a caller could
-see. With ``--sample`` so many mutants of all the modules are tried, drawn at random from a seed.
+A mutant replaces an operator, a comparison, a constant or ``min`` by ``max``, or removes a refusal. The doctests and
+tests of its module run in a process forked from one that has loaded everything but dpem. A mutant that no test notices
+is listed with its line: a test is missing, or the change makes no visible difference. With ``--sample N`` a random
+sample of N mutants of all modules is tried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 CURATOR = ("privacy/test_curator", "privacy/test_curator_batches")
-#: The modules that decide what a release costs and what a row contributes, and their tests, the nearest first.
+#: The modules that price releases and clip contributions, and their tests.
 TESTS: dict[str, tuple[str, ...]] = {
     "query": ("queries/test_in_memory", "queries/test_scales", "privacy/test_curator", "privacy/test_rows_per_person"),
     "privacy/accounting": ("privacy/test_accounting", "privacy/test_budget", *CURATOR),
@@ -85,7 +85,7 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
 
 
 def _not_run(node: ast.AST) -> Iterator[ast.AST]:
-    """What of a statement decides nothing: annotations, docstrings, decorators, messages."""
+    """The parts of a statement without effect: annotations, docstrings, decorators, messages."""
     parts: list[ast.AST | None] = []
     if isinstance(node, ast.FunctionDef):
         parts += [node.returns, *node.decorator_list]
@@ -103,7 +103,7 @@ def _not_run(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changes(node: Any) -> Iterator[tuple[str, Any]]:
-    """The changes of one node: a description, and what makes the change."""
+    """The changes of one node: a description, and a function that makes the change."""
     if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in OPERATORS:
         new = OPERATORS[type(node.op)]
         yield f"{type(node.op).__name__} -> {new.__name__}", lambda: setattr(node, "op", new())
@@ -137,7 +137,7 @@ def _without(node: Any) -> None:
 
 
 def noticed(mutant: Mutant, seconds: int) -> bool:
-    """Whether a test fails in a process whose module is the mutant; one that does not end counts as noticed."""
+    """Whether a test fails, or runs forever, in a process with the mutant."""
     child = os.fork()
     if child == 0:
         _run(mutant, seconds)
@@ -146,7 +146,7 @@ def noticed(mutant: Mutant, seconds: int) -> bool:
 
 
 def _run(mutant: Mutant, seconds: int) -> None:
-    """In the child: exchange the source of one module, and run the tests."""
+    """In the child: replace the source of one module, and run the tests."""
     code = 1
     try:
         os.setsid()

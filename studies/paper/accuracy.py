@@ -1,10 +1,9 @@
-"""The accuracy table: default settings, nothing tuned by the truth, beside the plan's prediction, the paper and
-non-private EM.
+"""The accuracy table: errors with default settings, the plan's prediction, the paper's method and non-private EM.
 
     python -m studies.paper.accuracy [--reps 20] [--out results/accuracy.csv]
 
-The paper's method is *given* a start within 1/8 of the truth and runs with the settings it prescribes; non-private EM
-gets the same start. The improved method gets none, except in the row that says so.
+The paper's method has a start within 1/8 of the truth and its prescribed settings; non-private EM has the same start.
+The improved method has no start, except where the row says so.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ FIELDS = (
 
 
 def fits(setting: Setting) -> dict[str, Changes]:
-    """What the three fits change of the estimator's arguments."""
+    """The changed arguments of the three fits."""
     own_start = setting.start_distance
     exact = {"sparsity": None if setting.dense else setting.s, "sigma": setting.sigma, "signal": 1.0}
     return {
@@ -80,7 +79,7 @@ def fits(setting: Setting) -> dict[str, Changes]:
 
 
 def predicted(setting: Setting) -> float:
-    """The plan's prediction, from what the analyst assumes."""
+    """The plan's prediction with the analyst's assumptions."""
     found = setting.plan().prediction
     assert found is not None
     return found.median

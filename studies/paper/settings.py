@@ -1,4 +1,4 @@
-"""Simulated settings: how data are drawn, how a fit is judged."""
+"""Simulated settings: the distribution of the data and the error of a fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ESTIMATORS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of a table: a model, its sizes, the budget, and what the analyst assumes."""
+    """One row of a table: a model, its sizes, the budget, and the analyst's assumptions."""
 
     model: str
     n: int

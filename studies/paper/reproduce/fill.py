@@ -1,4 +1,4 @@
-"""Puts the verdicts into pages of documentation.
+"""Write figures and sentences about the results into pages of documentation.
 
     python -m studies.paper.reproduce.fill docs/reproduce.md
 
@@ -21,12 +21,12 @@ MARKED = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 
 
 def filled(text: str, results: Path, page: Path) -> str:
-    """The page's text with every marked place filled from the summaries in ``results``."""
+    """The page's text with every marked part written from the summaries in ``results``."""
     return MARKED.sub(lambda found: f"{found[1]}{part(found[2], results, page)}\n{found[3]}", text)
 
 
 def part(name: str, results: Path, page: Path) -> str:
-    """What the page shows of one experiment."""
+    """The part of the page about one experiment."""
     experiment = EXPERIMENTS[name]
     path = results / f"{name}.csv"
     if not path.exists():

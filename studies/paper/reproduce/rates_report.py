@@ -33,7 +33,7 @@ from studies.paper.settings import Setting
 
 TITLE = "Privacy cost √(error² − non-private error²) of the Gaussian mixture, against the theorem's rate"
 LABELS = {"n": "number of rows n", "ε": "ε", "s": "sparsity s", "d": "dimension d"}
-#: What the theorem says of each variable, logarithms aside.
+#: The theorem's exponents, without logarithms.
 EXPONENTS = {"n": "−1", "ε": "−1", "s": "1", "d": "0 (log d)"}
 SHARES = {"n": ((0, 0), (1, 0)), "ε": ((0, 1), (1, 1)), "s": ((0, 2), None), "d": ((0, 3), (1, 2))}
 

@@ -22,7 +22,7 @@ from studies.paper.settings import Setting
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the numbers say: two or three sentences, and a small table."""
+    """Two or three sentences about the results, and a small table."""
 
     sentences: tuple[str, ...]
     header: tuple[str, ...]
@@ -77,7 +77,7 @@ def default_workers() -> int:
 
 
 def run(experiment: Experiment, store: Store, reps: int, parallel: Map, progress: bool = True) -> Results:
-    """Everything that is missing of ``reps`` repetitions of each setting; then what the file holds."""
+    """Compute the missing ones of ``reps`` repetitions of each setting, and return the summary of the file."""
     missing = [(setting, rep) for rep in range(reps) for setting in experiment.settings if not store.has(setting, rep)]
     wanted = list(dict.fromkeys(setting for setting, _ in missing))
     store.open()

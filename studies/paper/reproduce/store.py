@@ -1,9 +1,8 @@
-"""The raw CSV of an experiment, a row per setting, repetition, method and iteration (a run continues what it finds),
-and its summary.
+"""The CSV of an experiment's repetitions, one row per setting, repetition, method and iteration, and its summary.
 
-The first line is a comment with the seed, the version and a digest of what decides the numbers and is not in the rows.
-A file with another digest is refused, never mixed. A repetition is appended in one write. Each of its rows says how
-many there are, so a repetition that was cut short is noticed, dropped and computed again.
+The first line is a comment with the seed, the version and a digest of everything else that determines the numbers. A
+file with another digest is refused. A repetition is appended in one write, and each of its rows has their number, so
+that an incomplete repetition is detected, dropped and computed again. A run continues an existing file.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from studies.paper.settings import Setting
 
 COLUMNS = ("model", "n", "d", "s", "epsilon", "missing", "rep", "method", "iteration", "error", "rows")
 
-#: model, n, d, s, ε, missing: a setting, as rows name it.
+#: A setting in the rows: model, n, d, s, ε, missing.
 Key = tuple[str, int, int, int, float, float]
 
 
@@ -48,7 +47,7 @@ def digest(name: str, protocol: dict[str, Any]) -> str:
 
 
 class Cell(NamedTuple):
-    """The errors of one method at one iteration in one setting, summed up."""
+    """The summary of one method's errors at one iteration in one setting."""
 
     reps: int
     mean: float
