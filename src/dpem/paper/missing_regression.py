@@ -33,12 +33,12 @@ class MissingRegression:
     name: str = "missing-regression"
     has_missing: ClassVar[bool] = True
 
-    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
+    def weight(self, xp: Namespace, fitted: Array, missing_variance: Array, y: Array) -> tuple[Array, Array]:
         """a = σ²r/v and c = (σ²/v)(r²/v − 1): σ² times the observed-data score is a·x_j where x_j is observed and c·β_j
         where it is missing (erratum E3 corrected).
         """
         variance = self.sigma**2
-        r, v = y - fitted, variance + hidden
+        r, v = y - fitted, variance + missing_variance
         return variance * r / v, variance / v * (r * r / v - 1.0)
 
     def gradient(self, beta: FloatArray, clip: Clip) -> CoordinateQuery:
@@ -75,8 +75,8 @@ class MissingRegression:
 
     def log_likelihood(self, beta: FloatArray, X: NDArray[np.floating], y: NDArray[np.floating]) -> FloatArray:
         """The log-density of each response given the observed entries of its row."""
-        fitted, hidden = self.predictive(beta, X)
-        v = self.sigma**2 + hidden
+        fitted, missing_variance = self.predictive(beta, X)
+        v = self.sigma**2 + missing_variance
         return np.asarray(-0.5 * (np.square(y - fitted) / v + np.log(2 * math.pi * v)))
 
     def predictive(self, beta: FloatArray, X: NDArray[np.floating]) -> tuple[FloatArray, FloatArray]:
@@ -86,8 +86,8 @@ class MissingRegression:
 
     def sample(self, beta: FloatArray, X: NDArray[np.floating], rng: np.random.Generator) -> FloatArray:
         """A response for each row; missing entries are drawn from the model."""
-        fitted, hidden = self.predictive(beta, X)
-        return np.asarray(fitted + np.sqrt(self.sigma**2 + hidden) * rng.standard_normal(X.shape[0]))
+        fitted, missing_variance = self.predictive(beta, X)
+        return np.asarray(fitted + np.sqrt(self.sigma**2 + missing_variance) * rng.standard_normal(X.shape[0]))
 
 
 @dataclass(frozen=True)

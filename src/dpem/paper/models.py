@@ -53,7 +53,7 @@ class SymmetricMixture:
     name: str = "symmetric-mixture"
     has_missing: ClassVar[bool] = False
 
-    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
+    def weight(self, xp: Namespace, fitted: Array, missing_variance: Array, y: Array) -> tuple[Array, Array]:
         """a = E[z | y] = tanh(⟨β, y⟩/σ²): the paper's 2w − 1, with erratum E1 corrected."""
         return xp.tanh(fitted / self.sigma**2), None
 
@@ -122,11 +122,13 @@ class SymmetricRegression:
     name: str = "symmetric-regression"
     has_missing: ClassVar[bool] = False
 
-    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
+    def weight(self, xp: Namespace, fitted: Array, missing_variance: Array, y: Array) -> tuple[Array, Array]:
         """a = E[z | x, y]·y − ⟨β, x⟩, with errata E1 and E2 corrected."""
         return xp.tanh(y * fitted / self.sigma**2) * y - fitted, None
 
-    def truncated_weight(self, T: float, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
+    def truncated_weight(
+        self, T: float, xp: Namespace, fitted: Array, missing_variance: Array, y: Array
+    ) -> tuple[Array, Array]:
         """The weight with the paper's truncation: Π_T of the response and of ⟨β, x⟩ separately."""
         return xp.tanh(y * fitted / self.sigma**2) * xp.clip(y, -T, T) - xp.clip(fitted, -T, T), None
 

@@ -22,9 +22,10 @@ from dpem.tables.blocks import like
 
 IntArray = NDArray[np.intp]
 
-#: A model's formula ``weight(xp, fitted, hidden, y) -> (a, c)`` in elementwise functions of the array API. It takes ⟨β,
-#: z⊙x⟩, ‖(1−z)⊙β‖² (None in a model without missing entries) and the response (None in a model without) of each row, in
-#: float64, and returns the weight a of each row and the weight c of its missing entries (or None), not clamped yet.
+#: A model's formula ``weight(xp, fitted, missing_variance, y) -> (a, c)`` in elementwise functions of the array API. It
+#: takes ⟨β, z⊙x⟩, ‖(1−z)⊙β‖² (None in a model without missing entries) and the response (None in a model without) of
+#: each row, in float64, and returns the weight a of each row and the weight c of its missing entries (or None), not
+#: clamped yet.
 Weight = Callable[[Namespace, Array, Array, Array], tuple[Array, Array]]
 
 
@@ -145,8 +146,8 @@ class SupportQuery(OnSupport):
         if self.has_missing:
             missing = xp.isnan(x)
             x = xp.where(missing, xp.zeros_like(x), x)
-            hidden = xp.sum(xp.where(missing, (beta * beta)[None, :], xp.zeros_like(x)), axis=1)
-            a, c = self.weight(xp, xp.matmul(x, beta), hidden, y)
+            missing_variance = xp.sum(xp.where(missing, (beta * beta)[None, :], xp.zeros_like(x)), axis=1)
+            a, c = self.weight(xp, xp.matmul(x, beta), missing_variance, y)
             u = xp.where(missing, c[:, None] * beta[None, :], a[:, None] * x) - centre[None, :]
         else:
             a, _ = self.weight(xp, xp.matmul(x, beta), None, y)
@@ -213,7 +214,7 @@ class ExceedanceQuery(WideQuery):
         floor, low, high = self.limits[0], self.low**2, self.high**2
         return floor, (1.0 - floor) / max(high - low, 1e-300), low
 
-    def weight(self, xp: Namespace, fitted: Array, hidden: Array, y: Array) -> tuple[Array, Array]:
+    def weight(self, xp: Namespace, fitted: Array, missing_variance: Array, y: Array) -> tuple[Array, Array]:
         """1, or g(y)."""
         return xp.ones_like(fitted) if self.response is None else self.response(y), None
 

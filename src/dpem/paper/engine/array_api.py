@@ -83,9 +83,9 @@ class ArrayEngine:
 
     def _weights(self, query: WideQuery, X: Array, y: Array, where: Array, beta: Array) -> tuple[Array, Array]:
         """The model's weights (a, c) in float64, not clamped yet."""
-        fitted, hidden = self._projections(X, where, beta, has_missing=query.has_missing)
+        fitted, missing_variance = self._projections(X, where, beta, has_missing=query.has_missing)
         response = None if y is None else self.xp.astype(y, self.xp.float64, copy=False)
-        a, c = query.weight(self.xp, fitted, hidden, response)
+        a, c = query.weight(self.xp, fitted, missing_variance, response)
         for weights in (a, c) if query.has_missing else (a,):
             if weights.shape != fitted.shape or weights.dtype != self.xp.float64:
                 raise ValueError("a model's weight must return one float64 number for each row.")
@@ -93,15 +93,15 @@ class ArrayEngine:
 
     def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         """⟨β, z⊙x⟩ and, if ``has_missing``, ‖(1−z)⊙β‖² of each row, from the columns ``where``."""
-        xp, fitted, hidden = self.xp, [], []
+        xp, fitted, missing_variance = self.xp, [], []
         for rows in list(device_slices(X, where.shape[0])) or [slice(0, 0)]:
             x = xp.astype(xp.take(X[rows, :], where, axis=1), xp.float64)
             if has_missing:
                 absent, zero = xp.isnan(x), xp.zeros_like(x)
-                hidden.append(xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1))
+                missing_variance.append(xp.sum(xp.where(absent, (beta * beta)[None, :], zero), axis=1))
                 x = xp.where(absent, zero, x)
             fitted.append(xp.sum(x * beta[None, :], axis=1))
-        return xp.concat(fitted), xp.concat(hidden) if has_missing else None
+        return xp.concat(fitted), xp.concat(missing_variance) if has_missing else None
 
     def _clamped(self, values: Array, low: float | np.floating, high: np.floating, X: Array) -> Array:
         """``values`` cast to X's dtype, then clamped to [low, high]; not-a-number becomes 0."""

@@ -44,33 +44,34 @@ def clamped(values, low, high, out):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def entry(x, low, high, line, odd):  # type: ignore[no-untyped-def]
+def entry(x, low, high, line, nan_value):  # type: ignore[no-untyped-def]
     """e(x): x, or floor + slope·(x² − start) if ``line`` has these three numbers, clipped to [low, high]. Not-a-number
-    becomes ``high``, or ``odd`` if that is given because not-a-number marks a missing entry.
+    becomes ``high``, or ``nan_value`` if that is given because not-a-number marks a missing entry.
     """
     u = x if line is None else line[0] + line[1] * (x * x - line[2])
     inside = u if u < high else high
     inside = inside if inside > low else low
-    if odd is None:
+    if nan_value is None:
         return inside
-    return inside if x == x else odd
+    return inside if x == x else nan_value
 
 
 # --- Row-major; rows of X may be padded to more than d numbers --------------------------------------------------------
 
 
 @_compiled
-def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):  # type: ignore[no-untyped-def]
+def accumulate(X, a, A, low, high, line, nan_value, c, c_max, missing_variance, where, beta, out):  # type: ignore[no-untyped-def]
     """Add Σ clamp(a_i, ±A)·e(x_i) to ``out``: BLOCK rows in their dtype, blocks in float64. Eight rows are added for
     one reading of the block's sum.
 
-    If entries may be missing (NaN), ``odd`` is 0 and such an entry adds clamp(c_i, −1, top)·β_j. That is not 0 only in
-    the columns ``where``, whose β is given, and in rows with ``hidden`` > 0. If not, ``odd`` is None and c is empty.
+    If entries may be missing (NaN), ``nan_value`` is 0 and such an entry adds clamp(c_i, −1, c_max)·β_j. That is not 0
+    only in the columns ``where``, whose β is given, and in rows with ``missing_variance`` > 0. If not, ``nan_value`` is
+    None and c is empty.
     """
     n, d, kind = a.shape[0], out.shape[0], X.dtype.type
     block, w, v = np.zeros(d, dtype=X.dtype), np.zeros(-(-n // 8) * 8, dtype=X.dtype), np.empty(c.shape[0], X.dtype)
     clamped(a, -A, A, w[:n])
-    clamped(c, kind(-1.0), top, v)
+    clamped(c, kind(-1.0), c_max, v)
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
         block[:] = 0
@@ -80,14 +81,14 @@ def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):
             r6, r7 = X[min(i + 6, n - 1)], X[min(i + 7, n - 1)]
             a0, a1, a2, a3, a4, a5, a6, a7 = w[i], w[i + 1], w[i + 2], w[i + 3], w[i + 4], w[i + 5], w[i + 6], w[i + 7]
             for j in range(d):
-                less = a0 * entry(r0[j], low, high, line, odd) + a1 * entry(r1[j], low, high, line, odd)
-                less += a2 * entry(r2[j], low, high, line, odd) + a3 * entry(r3[j], low, high, line, odd)
-                more = a4 * entry(r4[j], low, high, line, odd) + a5 * entry(r5[j], low, high, line, odd)
-                more += a6 * entry(r6[j], low, high, line, odd) + a7 * entry(r7[j], low, high, line, odd)
+                less = a0 * entry(r0[j], low, high, line, nan_value) + a1 * entry(r1[j], low, high, line, nan_value)
+                less += a2 * entry(r2[j], low, high, line, nan_value) + a3 * entry(r3[j], low, high, line, nan_value)
+                more = a4 * entry(r4[j], low, high, line, nan_value) + a5 * entry(r5[j], low, high, line, nan_value)
+                more += a6 * entry(r6[j], low, high, line, nan_value) + a7 * entry(r7[j], low, high, line, nan_value)
                 block[j] += less + more
-        if odd is not None:
+        if nan_value is not None:
             for i in range(first, last):
-                for k in range(where.shape[0] if hidden[i] > 0.0 else 0):
+                for k in range(where.shape[0] if missing_variance[i] > 0.0 else 0):
                     if X[i, where[k]] != X[i, where[k]]:
                         block[where[k]] += v[i] * beta[k]
         for j in range(d):
@@ -98,15 +99,15 @@ def accumulate(X, a, A, low, high, line, odd, c, top, hidden, where, beta, out):
 
 
 @_reordered
-def dots(x0, x1, x2, x3, a, low, high, line, odd):  # type: ignore[no-untyped-def]
+def dots(x0, x1, x2, x3, a, low, high, line, nan_value):  # type: ignore[no-untyped-def]
     """Σ a_i·e(x_i) of four columns in their dtype, for one reading of the weights."""
     zero = a.dtype.type(0)
     t0, t1, t2, t3 = zero, zero, zero, zero
     for i in range(a.shape[0]):
-        t0 += a[i] * entry(x0[i], low, high, line, odd)
-        t1 += a[i] * entry(x1[i], low, high, line, odd)
-        t2 += a[i] * entry(x2[i], low, high, line, odd)
-        t3 += a[i] * entry(x3[i], low, high, line, odd)
+        t0 += a[i] * entry(x0[i], low, high, line, nan_value)
+        t1 += a[i] * entry(x1[i], low, high, line, nan_value)
+        t2 += a[i] * entry(x2[i], low, high, line, nan_value)
+        t3 += a[i] * entry(x3[i], low, high, line, nan_value)
     return t0, t1, t2, t3
 
 
@@ -121,16 +122,18 @@ def dot_missing(x, c, b):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def accumulate_columns(XT, a, low, high, line, odd, c, beta, out):  # type: ignore[no-untyped-def]
+def accumulate_columns(XT, a, low, high, line, nan_value, c, beta, out):  # type: ignore[no-untyped-def]
     """The sums of :func:`accumulate`, with weights that are clamped already and the β of all columns of XT."""
     n, d, part = a.shape[0], out.shape[0], np.zeros(4, dtype=a.dtype)
     for j in range(0, d, 4):
         x0, x1, x2, x3 = XT[j], XT[min(j + 1, d - 1)], XT[min(j + 2, d - 1)], XT[min(j + 3, d - 1)]
         for f in range(0, n, BLOCK):
             e = min(n, f + BLOCK)
-            part[0], part[1], part[2], part[3] = dots(x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], low, high, line, odd)
+            part[0], part[1], part[2], part[3] = dots(
+                x0[f:e], x1[f:e], x2[f:e], x3[f:e], a[f:e], low, high, line, nan_value
+            )
             for k in range(min(4, d - j)):
-                if odd is not None and beta[j + k] != 0:
+                if nan_value is not None and beta[j + k] != 0:
                     part[k] += dot_missing(XT[j + k, f:e], c[f:e], beta[j + k])
                 out[j + k] += part[k]
 
@@ -165,14 +168,14 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
 
 
 @_compiled
-def accumulate_sparse(data, indices, indptr, first, sound, a, A, low, high, line, has_missing, c, top, beta, out):  # type: ignore[no-untyped-def]
+def accumulate_sparse(data, indices, indptr, first, sound, a, A, low, high, line, has_missing, c, c_max, beta, out):  # type: ignore[no-untyped-def]
     """The sums of :func:`accumulate` in float64, minus Σ a_i·e(0), which is the same for every column and is the last
     number of ``out``.
     """
     d, zero = out.shape[0] - 1, entry(0.0, low, high, line, None)
     for i in range(sound.shape[0]):
         if sound[i]:
-            a_i, c_i = clamp(a[i], -A, A), clamp(c[i], -1.0, top)
+            a_i, c_i = clamp(a[i], -A, A), clamp(c[i], -1.0, c_max)
             out[d] += a_i * zero
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, j = np.float64(data[e]), indices[e]

@@ -32,21 +32,21 @@ def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
     order; block sums are added to the task's sum in float64, and the tasks' sums in order. ∎
     """
     q, dtype, d, has_missing = query, chunk.X.dtype, chunk.X.shape[1], query.has_missing
-    A, top, *entry = Levels.of(q, dtype)
-    odd, exact = dtype.type(0) if has_missing else None, checked_beta(q, d)
+    A, c_max, *entry = Levels.of(q, dtype)
+    nan_value, exact = dtype.type(0) if has_missing else None, checked_beta(q, d)
     beta, where = exact.astype(dtype), np.flatnonzero(exact)
     read_whole_rows = len(where) * APART > d * dtype.itemsize
 
     def by_rows(X: Rows, y: FloatArray | None) -> FloatArray:
         def add(rows: slice, out: FloatArray) -> None:
             x = X[rows]
-            fitted, hidden = np.zeros(len(x)), np.zeros(len(x) * has_missing)
+            fitted, missing_variance = np.zeros(len(x)), np.zeros(len(x) * has_missing)
             if read_whole_rows:
-                projections.project_through(x, exact, fitted, hidden)
+                projections.project_through(x, exact, fitted, missing_variance)
             elif len(where):
-                projections.project(x, where, exact[where], fitted, hidden)
-            a, c = weights_of(q, fitted, hidden, y, rows)
-            clipped_sums.accumulate(x, a, A, *entry, odd, c, top, hidden, where, beta[where], out)
+                projections.project(x, where, exact[where], fitted, missing_variance)
+            a, c = weights_of(q, fitted, missing_variance, y, rows)
+            clipped_sums.accumulate(x, a, A, *entry, nan_value, c, c_max, missing_variance, where, beta[where], out)
 
         return by_tasks(X, d, add)
 
@@ -56,15 +56,15 @@ def dense_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
         def compute_weights(task: int) -> None:
             rows = slice(task * TASK, min(n, (task + 1) * TASK))
             length = rows.stop - rows.start
-            fitted, hidden = np.empty(length), np.empty(length * has_missing)
-            projections.project_columns(XT, where, exact[where], rows.start, fitted, hidden)
-            raw_a, raw_c = weights_of(q, fitted, hidden, y, rows)
+            fitted, missing_variance = np.empty(length), np.empty(length * has_missing)
+            projections.project_columns(XT, where, exact[where], rows.start, fitted, missing_variance)
+            raw_a, raw_c = weights_of(q, fitted, missing_variance, y, rows)
             clipped_sums.clamped(raw_a, -A, A, a[rows])
-            clipped_sums.clamped(raw_c, dtype.type(-1), top, c[rows])
+            clipped_sums.clamped(raw_c, dtype.type(-1), c_max, c[rows])
 
         def add_columns(task: int) -> None:
             j = slice(task * COLUMNS, min(d, (task + 1) * COLUMNS))
-            clipped_sums.accumulate_columns(XT[j], a, *entry, odd, c, beta[j], out[j])
+            clipped_sums.accumulate_columns(XT[j], a, *entry, nan_value, c, beta[j], out[j])
 
         run_in_parallel(compute_weights, -(-n // TASK))
         run_in_parallel(add_columns, -(-d // COLUMNS))
@@ -83,7 +83,7 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
     as for dense rows. ∎
     """
     q, X, y, has_missing = query, chunk.X, None if chunk.y is None else response(chunk), query.has_missing
-    (A, top, *entry), beta = Levels.of(q, np.dtype(float)), checked_beta(q, chunk.X.shape[1])
+    (A, c_max, *entry), beta = Levels.of(q, np.dtype(float)), checked_beta(q, chunk.X.shape[1])
     n, tasks = X.shape[0], _tasks(X)
     length, out = -(-n // tasks), np.zeros((tasks, X.shape[1] + 1))
 
@@ -92,12 +92,12 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
         for first in range(task * length, end, TASK):
             rows = slice(first, min(end, first + TASK))
             stored, sound = valid_rows(X, rows.start, rows.stop)
-            fitted, hidden = np.zeros(len(sound)), np.zeros(len(sound))
+            fitted, missing_variance = np.zeros(len(sound)), np.zeros(len(sound))
             if beta.any():
-                projections.project_sparse(*stored, first, sound, beta, has_missing, fitted, hidden)
-            a, c = weights_of(q, fitted, hidden, y, rows)
-            c = c if has_missing else hidden  # not used, but must have this length
-            clipped_sums.accumulate_sparse(*stored, first, sound, a, A, *entry, has_missing, c, top, beta, out[task])
+                projections.project_sparse(*stored, first, sound, beta, has_missing, fitted, missing_variance)
+            a, c = weights_of(q, fitted, missing_variance, y, rows)
+            c = c if has_missing else missing_variance  # not used, but must have this length
+            clipped_sums.accumulate_sparse(*stored, first, sound, a, A, *entry, has_missing, c, c_max, beta, out[task])
 
     run_in_parallel(work, tasks)
     sums = out.sum(axis=0)
@@ -105,12 +105,14 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
 
 
 def weights_of(
-    query: WideQuery | SupportQuery, fitted: FloatArray, hidden: FloatArray, y: FloatArray | None, rows: slice
+    query: WideQuery | SupportQuery, fitted: FloatArray, missing_variance: FloatArray, y: FloatArray | None, rows: slice
 ) -> tuple[FloatArray, FloatArray]:
     """The query's weights (a, c) of these rows, not clamped yet; c is empty if entries cannot be missing. That there is
     one number for each row is checked, since compiled code does not check lengths.
     """
-    a, c = query.weight(numpy_api, fitted, hidden if query.has_missing else None, None if y is None else y[rows])
+    a, c = query.weight(
+        numpy_api, fitted, missing_variance if query.has_missing else None, None if y is None else y[rows]
+    )
     return _one_per_row(a, fitted), _one_per_row(c, fitted) if query.has_missing else np.empty(0)
 
 
@@ -126,9 +128,9 @@ def support_sum(query: SupportQuery, x: FloatArray, y: FloatArray | None) -> Flo
     XT, beta = np.ascontiguousarray(x.T), query.beta[query.support]
     if query.centre.shape != beta.shape or XT.shape[0] != len(beta):  # compiled code does not check
         raise ArgumentError("centre", f"must hold one number for each of the {len(beta)} columns of the support.")
-    fitted, hidden, out = np.empty(len(x)), np.empty(len(x) * query.has_missing), np.zeros(len(beta))
-    projections.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, hidden)
-    a, c = weights_of(query, fitted, hidden, y, slice(None))
+    fitted, missing_variance, out = np.empty(len(x)), np.empty(len(x) * query.has_missing), np.zeros(len(beta))
+    projections.project_columns(XT, np.arange(len(beta)), beta, 0, fitted, missing_variance)
+    a, c = weights_of(query, fitted, missing_variance, y, slice(None))
     clipped_sums.add_in_ball(XT, a, c, beta, query.centre, query.radius, query.has_missing, out)
     return out
 

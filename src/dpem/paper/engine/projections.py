@@ -44,11 +44,11 @@ def prefetch(typing: Any, X: Any, i: Any, j: Any) -> Any:
 
 
 @_reordered
-def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
-    """⟨β, x⟩ of each row in float64 from the columns ``where``, if they are few. If ``hidden`` has one number for each
-    row, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
+def project(X, where, beta, fitted, missing_variance):  # type: ignore[no-untyped-def]
+    """⟨β, x⟩ of each row in float64 from the columns ``where``, if they are few. If ``missing_variance`` has one number
+    for each row, entries may be missing: ⟨β, z⊙x⟩ and ‖(1−z)⊙β‖².
     """
-    n, has_missing = fitted.shape[0], hidden.shape[0] == fitted.shape[0]
+    n, has_missing = fitted.shape[0], missing_variance.shape[0] == fitted.shape[0]
     for i in range(n):
         for k in range(where.shape[0]):
             prefetch(X, min(i + AHEAD, n - 1), where[k])
@@ -60,13 +60,13 @@ def project(X, where, beta, fitted, hidden):  # type: ignore[no-untyped-def]
             absent += b * b if missing else 0.0
         fitted[i] = total
         if has_missing:
-            hidden[i] = absent
+            missing_variance[i] = absent
 
 
 @_reordered
-def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
+def project_through(X, beta, fitted, missing_variance):  # type: ignore[no-untyped-def]
     """The same from whole rows, which are then in the cache."""
-    has_missing = hidden.shape[0] == fitted.shape[0]
+    has_missing = missing_variance.shape[0] == fitted.shape[0]
     for i in range(fitted.shape[0]):
         row, total, absent = X[i], 0.0, 0.0
         if not has_missing:
@@ -82,26 +82,26 @@ def project_through(X, beta, fitted, hidden):  # type: ignore[no-untyped-def]
             absent += b * b if x != x else 0.0
         fitted[i] = total
         if has_missing:
-            hidden[i] = absent
+            missing_variance[i] = absent
 
 
 # --- Column-major: row j of XT holds column j of the table ----------------------------------------------------------
 
 
 @_reordered
-def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-untyped-def]
+def project_columns(XT, where, beta, first, fitted, missing_variance):  # type: ignore[no-untyped-def]
     """The products of :func:`project` for the rows from ``first`` on."""
     n = fitted.shape[0]
-    has_missing = hidden.shape[0] == n
+    has_missing = missing_variance.shape[0] == n
     fitted[:] = 0.0
-    hidden[:] = 0.0
+    missing_variance[:] = 0.0
     for k in range(where.shape[0]):
         column, b = XT[where[k], first : first + n], beta[k]
         if has_missing:
             for i in range(n):
                 missing = column[i] != column[i]
                 fitted[i] += 0.0 if missing else b * np.float64(column[i])
-                hidden[i] += b * b if missing else 0.0
+                missing_variance[i] += b * b if missing else 0.0
         else:
             for i in range(n):
                 fitted[i] += b * np.float64(column[i])
@@ -111,7 +111,7 @@ def project_columns(XT, where, beta, first, fitted, hidden):  # type: ignore[no-
 
 
 @_reordered
-def project_sparse(data, indices, indptr, first, sound, beta, has_missing, fitted, hidden):  # type: ignore[no-untyped-def]
+def project_sparse(data, indices, indptr, first, sound, beta, has_missing, fitted, missing_variance):  # type: ignore[no-untyped-def]
     """The products of :func:`project` from the stored entries; the others are 0 and not missing."""
     for i in range(fitted.shape[0]):
         total, absent = 0.0, 0.0
@@ -122,4 +122,4 @@ def project_sparse(data, indices, indptr, first, sound, beta, has_missing, fitte
                     absent += b * b
                 elif b != 0.0:
                     total += b * x
-        fitted[i], hidden[i] = total, absent
+        fitted[i], missing_variance[i] = total, absent

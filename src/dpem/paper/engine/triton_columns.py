@@ -86,16 +86,16 @@ class FusedEngine(ArrayEngine):
     def _projections(self, X: Array, where: Array, beta: Array, *, has_missing: bool) -> tuple[Array, Array]:
         n, s = X.shape[0], where.shape[0]
         fitted = torch.empty(n, dtype=torch.float64, device=X.device)
-        hidden = torch.empty_like(fitted) if has_missing else None
+        missing_variance = torch.empty_like(fitted) if has_missing else None
         padded = triton.next_power_of_2(max(1, s))  # so that supports of similar size share one compiled kernel
         span = min(128, padded)
         rows = 256 // span
         with torch.cuda.device_of(X):
             project_kernel[(triton.cdiv(n, rows),)](
-                X, X.stride(0), n, where, beta, s, fitted, hidden,
+                X, X.stride(0), n, where, beta, s, fitted, missing_variance,
                 HAS_MISSING=has_missing, ROWS=rows, SPAN=span, LENGTH=padded, num_warps=8,
             )  # fmt: skip
-        return fitted, hidden
+        return fitted, missing_variance
 
 
 def _to_device(X: Array, *parts: Any) -> Any:
@@ -120,7 +120,7 @@ def _accumulate(mode: int, X: Array, a: Array, c: Array, beta: Array, level: Arr
 
 @jit
 def project_kernel(  # type: ignore[no-untyped-def]
-    X, stride, n, where, beta, s, fitted, hidden,
+    X, stride, n, where, beta, s, fitted, missing_variance,
     HAS_MISSING: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, LENGTH: tl.constexpr,
 ):  # fmt: skip
     """⟨β, z⊙x⟩ and, if entries may be missing, ‖(1−z)⊙β‖², in float64 from the columns ``where``."""
@@ -142,7 +142,7 @@ def project_kernel(  # type: ignore[no-untyped-def]
         product += tl.sum(x * b[None, :], axis=1)
     tl.store(fitted + rows, product, mask=inside)
     if HAS_MISSING:
-        tl.store(hidden + rows, absent, mask=inside)
+        tl.store(missing_variance + rows, absent, mask=inside)
 
 
 @jit

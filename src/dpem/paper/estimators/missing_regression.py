@@ -45,8 +45,8 @@ class DPMissingRegression(Regressor, PrivateEM):
         model = self._model()
 
         def completed(rows: FloatArray, y: FloatArray) -> FloatArray:
-            fitted, hidden = model.predictive(self.coef_, rows)
-            gain = (y - fitted) / (model.sigma**2 + hidden)
+            fitted, missing_variance = model.predictive(self.coef_, rows)
+            gain = (y - fitted) / (model.sigma**2 + missing_variance)
             return np.where(np.isnan(rows), gain[:, None] * self.coef_, rows)
 
         return self._by_pieces(completed, X, y)

@@ -65,13 +65,13 @@ class SimulatedRows(ArraySource):
         """
         part, centre = self._part(query.support), query.centre.astype(self.dtype)
         beta = query.beta[query.support].astype(self.dtype)
-        a, c, hidden = part.weights(query, beta, self._y)
+        a, c, missing_variance = part.weights(query, beta, self._y)
         square = a * a
         square *= part.squares
         if is_centred := bool(centre.any()):
             square += centre @ centre - 2.0 * a * (centre @ part.x)
         if part.missing is not None:
-            square += c * c * hidden
+            square += c * c * missing_variance
             if is_centred:
                 square -= 2.0 * c * ((beta * centre) @ part.missing)
         np.maximum(square, query.radius**2, out=square)
@@ -107,10 +107,10 @@ class _Part:
         self, query: CoordinateQuery | SupportQuery, beta: NDArray[np.floating], y: NDArray[np.floating] | None
     ) -> tuple[Array, Array, Array]:
         """The model's (a, c) of each row, and ‖h⊙β‖²."""
-        hidden = None
+        missing_variance = None
         if query.has_missing:
-            hidden = np.zeros(self.x.shape[1]) if self.missing is None else (beta * beta) @ self.missing
-        return *query.weight(numpy_api, beta @ self.x, hidden, y), hidden
+            missing_variance = np.zeros(self.x.shape[1]) if self.missing is None else (beta * beta) @ self.missing
+        return *query.weight(numpy_api, beta @ self.x, missing_variance, y), missing_variance
 
 
 class SameNoise(SeededNoise):
