@@ -207,14 +207,14 @@ def test_a_report_says_whose_rows_are_protected():
     assert "If the rows of any one person, up to 5, were replaced by others, any conclusion" in page
     assert "that differ in the rows of one person, at most 5 (replace-one neighbours)" in page
     assert "considers two candidates for these rows equally likely" in page
-    assert "those that hold rows of one person cost together at most" in page
+    assert "all batches together cost a person at most" in page
     assert "<strong>A person with more rows.</strong> The unit is one person with up to 5 rows" in page
     assert "rows that one person may have" in page
     page = render(DPSymmetricMixture(**PAPER, sparsity=2).fit(X))
     assert "any one row is protected within" in page
     assert "If any one row of the table were replaced by another, any conclusion" in page
     assert "that differ in one row (replace-one neighbours)" in page
-    assert "a row is in one batch, and no other batch costs it anything" in page
+    assert "a row is in one batch, and the other batches cost it nothing" in page
     assert "<strong>A person with several rows.</strong> The unit is one row" in page
     assert "one person with" not in page
 
@@ -230,6 +230,6 @@ def test_a_report_says_that_columns_were_scaled(pair, tmp_path):
     for page in (render(model, first), render(loaded, first)):
         assert "The columns were scaled first" in page
         assert stated in page
-        assert "Coefficients are in the scaled units" in page
+        assert "Coefficients are in scaled units" in page
     with pytest.raises(ValueError, match="its file names another"):
         render(loaded, scaler().fit(X))
