@@ -131,7 +131,7 @@ LAYOUTS = {"rows together": _rows_together, "columns together": _columns_togethe
 
 @dataclass
 class Found:
-    """The result of an audit of one query: the number of tables, the faults, and the largest used share of the bound."""
+    """The result of an audit of one query: the number of tables, the faults, the largest used share of the bound."""
 
     tables: int = 0
     used: float = 0.0

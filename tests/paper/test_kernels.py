@@ -86,7 +86,7 @@ def truncated_score(seen, missing, y):
 
 
 def draw(name, n, dtype, seed=1):
-    """Rows and responses with some entries beyond the clips, a third of them missing if the model has missing entries."""
+    """Rows and responses with some entries beyond the clips, and a third missing if the model has missing entries."""
     _, has_missing, has_y = QUERIES[name]
     rng = np.random.default_rng(seed)
     X = 1.3 * rng.standard_normal((n, len(BETA)))
