@@ -1,1 +1,1 @@
-"""One GPU kernel for each query, made from the query's own formula: trace it, write a Triton kernel, add rows."""
+"""One GPU kernel for each query: trace the query's formula for one row, write a Triton kernel, sum over the rows."""

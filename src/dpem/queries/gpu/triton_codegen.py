@@ -1,4 +1,4 @@
-"""The text of a kernel that carries out a formula for every row, in Triton's language."""
+"""The source text of a Triton kernel that evaluates a formula for every row and adds the results."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from dpem.queries.gpu.trace import BOOLEAN, Formula
 
-#: Sums of one kernel: more do not fit a thread's registers.
+#: The most sums of one kernel; more do not fit in a thread's registers.
 SUMS = 112
 
-#: Operations that cost tens of others.
+#: Operations that cost tens of additions.
 _COSTLY = frozenset(("div", "sqrt", "exp", "log", "sin", "cos", "tanh"))
 
-_TEXT = {
+_SYNTAX = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
@@ -67,8 +67,8 @@ def rows_kernel(
 
 
 class Kernel(NamedTuple):
-    """A kernel's text; the columns it reads and the parameters it takes, as places among those of the formula; and of
-    each of its sums the constant step by which it is to be multiplied, if there are some.
+    """A kernel's text, the indices of the columns and parameters that it takes, and for each of its sums the constant
+    steps by which it must still be multiplied.
     """
 
     text: str
@@ -78,15 +78,15 @@ class Kernel(NamedTuple):
 
     def factor(self, formula: Formula, k: int) -> float:
         product = 1.0
-        for at in self.factors[k]:
-            value = formula.constant(at)
+        for index in self.factors[k]:
+            value = formula.constant(index)
             assert value is not None
             product *= value
         return product
 
 
 def parts(formula: Formula) -> list[list[int]]:
-    """The places of the results in parts of at most :data:`SUMS`, those that are computed together in one."""
+    """The indices of the results in parts of at most :data:`SUMS`; results of neighbouring steps share a part."""
     order = sorted(range(len(formula.results)), key=lambda k: formula.results[k])
     count = -(-len(order) // SUMS)
     cuts = [round(k * len(order) / count) for k in range(count + 1)]
@@ -94,9 +94,9 @@ def parts(formula: Formula) -> list[list[int]]:
 
 
 def summing(formula: Formula, part: list[int]) -> Kernel:
-    """The kernel that adds some results of a formula over the rows, and last counts the rows that meet its conditions.
+    """The kernel that adds some results of a formula over the rows, and counts the rows that meet its conditions.
 
-    Its text depends on the formula's steps alone and not on its parameters.
+    Its text depends on the formula's steps, not on the values of its parameters.
     """
     results = tuple(formula.results[k] for k in part)
     return _summing(tuple(formula.steps), results, tuple(dict.fromkeys(formula.conditions)))
@@ -104,68 +104,68 @@ def summing(formula: Formula, part: list[int]) -> Kernel:
 
 @functools.lru_cache(maxsize=256)
 def _summing(steps: tuple[Any, ...], results: tuple[int, ...], conditions: tuple[int, ...]) -> Kernel:
-    factors, bare = zip(*(_without_factors(steps, at) for at in results), strict=True)
+    factors, bare = zip(*(_without_factors(steps, index) for index in results), strict=True)
     writer, p = _Writer(steps, bare, conditions), len(results)
-    writer.early()
+    writer.write_steps()
     if conditions:
         writer.body.append("tl.store(good + row, ok.to(tl.int8), mask=ok)")
     writer.body.append("met += tl.where(ok, 1, 0)")
-    writer.sums()
+    writer.write_sums()
     zeros = [*(f"s{k} = tl.zeros((ROWS,), tl.float64)" for k in range(p)), "met = tl.zeros((ROWS,), tl.int32)"]
     ends = [*(f"s{k}" for k in range(p)), "met"]
     stores = [f"tl.store(out + program * {p + 1} + {k}, tl.sum({end}, axis=0))" for k, end in enumerate(ends)]
     return Kernel(writer.text(zeros, stores), writer.columns, writer.parameters, list(factors))
 
 
-def _without_factors(steps: tuple[Any, ...], at: int) -> tuple[list[int], int]:
-    """The constants by which a step multiplies another one, and that one: a sum is multiplied once, not each row."""
+def _without_factors(steps: tuple[Any, ...], index: int) -> tuple[list[int], int]:
+    """The constant factors of a step, and the remaining step: the sum is multiplied by them once, not each row."""
     factors: list[int] = []
     while True:
-        kind, *of = steps[at]
+        kind, *of = steps[index]
         constant = [i for i in of if steps[i][0] == "parameter"] if kind in ("mul", "over") else []
         if not constant:
-            return factors, at
+            return factors, index
         factors.append(constant[-1])  # of a quotient, the reciprocal
-        at = next(i for i in of if i not in constant)
+        index = next(i for i in of if i not in constant)
 
 
 def _operands(step: tuple[Any, ...]) -> tuple[int, ...]:
-    return step[1:] if step[0] in _TEXT else ()
+    return step[1:] if step[0] in _SYNTAX else ()
 
 
 def _needed(steps: tuple[Any, ...], ends: set[int]) -> list[int]:
-    """The steps that lead to some of them."""
+    """The steps that these outputs depend on."""
     needed = set(ends)
-    for at in range(len(steps) - 1, -1, -1):
-        if at in needed:
-            needed.update(_operands(steps[at]))
+    for index in range(len(steps) - 1, -1, -1):
+        if index in needed:
+            needed.update(_operands(steps[index]))
     return sorted(needed)
 
 
 def _fused(steps: tuple[Any, ...], ends: set[int], conditions: tuple[int, ...]) -> tuple[Any, ...]:
-    """The same steps, with products that are only added to something multiplied and added at once; but those that lead
-    to conditions as they are, so that every kernel of a query says the same of a row, to the last bit.
+    """The steps with fused multiply-add operations for products that are used once, in a sum. Steps that conditions
+    depend on stay as they are, so that every kernel of a query decides them alike, to the last bit.
     """
     exact = set(_needed(steps, set(conditions)))
-    needed = [at for at in _needed(steps, ends) if at not in exact]
-    uses = Counter(i for at in {*needed, *exact} for i in _operands(steps[at]))
+    needed = [index for index in _needed(steps, ends) if index not in exact]
+    uses = Counter(i for index in {*needed, *exact} for i in _operands(steps[index]))
     uses.update(ends)
     out = list(steps)
-    for at in needed:
-        kind, *of = steps[at]
+    for index in needed:
+        kind, *of = steps[index]
         single = [i for i in of if steps[i][0] == "mul" and uses[i] == 1] if kind in ("add", "sub") else []
         if single:
             other = of[1] if single[0] == of[0] else of[0]
             name = "fma" if kind == "add" else "less" if single[0] == of[0] else "from"
-            out[at] = (name, *steps[single[0]][1:], other)
+            out[index] = (name, *steps[single[0]][1:], other)
     return tuple(out)
 
 
 class _Writer:
-    """Writes the steps of a formula that some results need.
+    """Writes the steps of a formula that some results depend on.
 
-    What costs little is not kept for the sums, where it would take registers: it is computed again from a few *kept*
-    values, times the argument ``unit``, which is 1, so that no compiler takes it for what was computed before.
+    Values that cost little are not kept for the sums, where they would take registers. They are computed again from a
+    few *kept* values times the argument ``unit``, which is 1: so the compiler cannot reuse the first computation.
     """
 
     def __init__(self, steps: tuple[Any, ...], results: tuple[int, ...], conditions: tuple[int, ...]) -> None:
@@ -176,14 +176,14 @@ class _Writer:
         self.parameters: list[int] = []
         self.body: list[str] = []
         self.literals = {"zero": 0.0, "one": 1.0}
-        self._again: dict[int, str] = {}
-        self._weigh()
+        self._recomputed_names: dict[int, str] = {}
+        self._choose_kept()
 
-    def operands(self, at: int) -> tuple[int, ...]:
-        return _operands(self.steps[at])
+    def operands(self, index: int) -> tuple[int, ...]:
+        return _operands(self.steps[index])
 
     def text(self, before: list[str], after: list[str]) -> str:
-        """The kernel, with what is done before the first row and after the last one."""
+        """The text of the kernel, with the lines before the first row and after the last one."""
         before = [*(f"{name} = tl.full((), {value!r}, tl.float64)" for name, value in self.literals.items()), *before]
         return _KERNEL.format(
             arguments="".join(
@@ -195,93 +195,93 @@ class _Writer:
             after="\n".join("    " + line for line in after),
         )
 
-    def _weigh(self) -> None:
-        """Which steps depend on a costly one, and which of the others are kept."""
-        uses = Counter(i for at in self.needed for i in self.operands(at))
+    def _choose_kept(self) -> None:
+        """Find the steps that depend on a costly one, and choose which of the others are kept."""
+        uses = Counter(i for index in self.needed for i in self.operands(index))
         self.costly: set[int] = set()
         self.kept: set[int] = set()
-        behind: dict[int, set[int]] = {}  # what would have to be carried out again
-        for at in self.needed:
-            kind, of = self.steps[at][0], self.operands(at)
+        recomputed: dict[int, set[int]] = {}  # the steps that would have to be computed again
+        for index in self.needed:
+            kind, of = self.steps[index][0], self.operands(index)
             if kind in _COSTLY or any(i in self.costly for i in of):
-                self.costly.add(at)
+                self.costly.add(index)
                 continue
-            behind[at] = {at}.union(*(behind[i] for i in of if i not in self.kept)) if of else set()
-            many = len(behind[at])
-            if kind in ("x", "y") or kind in BOOLEAN or (uses[at] > 2 and many > 3) or many > 12:
-                self.kept.add(at)
+            recomputed[index] = {index}.union(*(recomputed[i] for i in of if i not in self.kept)) if of else set()
+            many = len(recomputed[index])
+            if kind in ("x", "y") or kind in BOOLEAN or (uses[index] > 2 and many > 3) or many > 12:
+                self.kept.add(index)
 
-    def name(self, at: int) -> str:
-        kind, *of = self.steps[at]
-        return f"p{of[0]}" if kind == "parameter" else f"v{at}"
+    def name(self, index: int) -> str:
+        kind, *of = self.steps[index]
+        return f"p{of[0]}" if kind == "parameter" else f"v{index}"
 
-    def early(self) -> None:
-        """Every step, in order."""
-        for at in self.needed:
-            kind, *of = self.steps[at]
+    def write_steps(self) -> None:
+        """Write every step, in order."""
+        for index in self.needed:
+            kind, *of = self.steps[index]
             if kind == "parameter":
                 self.parameters.append(of[0])
             elif kind == "literal":
-                self.literals[f"v{at}"] = of[0]
+                self.literals[f"v{index}"] = of[0]
             elif kind in ("x", "y"):
                 place = f"X + row * stride + c{len(self.columns)}" if kind == "x" else "y + row * y_stride"
                 self.columns += of
-                self.body.append(f"v{at} = tl.load({place}, mask=ok, other=0.0).to(tl.float64)")
+                self.body.append(f"v{index} = tl.load({place}, mask=ok, other=0.0).to(tl.float64)")
             else:
-                self.body.append(f"v{at} = {_TEXT[kind].format(*map(self.name, of))}")
-        self.body += [f"ok = ok & v{at}" for at in self.conditions]
+                self.body.append(f"v{index} = {_SYNTAX[kind].format(*map(self.name, of))}")
+        self.body += [f"ok = ok & v{index}" for index in self.conditions]
 
-    def sums(self) -> None:
-        """Adds every result. A row that is out of the table, or does not meet the conditions, adds 0: of a product at
-        least one factor becomes 0, and both where the other might not be a number.
+    def write_sums(self) -> None:
+        """Write the addition of every result. A row beyond the table, or that does not meet the conditions, adds 0: at
+        least one factor of a product is set to 0, and both if the other could be NaN.
         """
-        products = [self.steps[at][1:] for at in self.results if self.steps[at][0] == "mul"]
-        zeroed = _cover(products) | (
-            {i for pair in products for i in pair if not self._tame(i)} if self.conditions else set()
+        products = [self.steps[index][1:] for index in self.results if self.steps[index][0] == "mul"]
+        masked = _cover(products) | (
+            {i for pair in products for i in pair if not self._is_always_number(i)} if self.conditions else set()
         )
         names: dict[int, str] = {}
 
-        def factor(at: int) -> str:
-            if at not in names:
-                names[at] = self._late(at)
-                if at in zeroed:
-                    self.body.append(f"z{at} = tl.where(ok, {names[at]}, zero)")
-                    names[at] = f"z{at}"
-            return names[at]
+        def factor(index: int) -> str:
+            if index not in names:
+                names[index] = self._name_in_sums(index)
+                if index in masked:
+                    self.body.append(f"z{index} = tl.where(ok, {names[index]}, zero)")
+                    names[index] = f"z{index}"
+            return names[index]
 
-        for k, at in enumerate(self.results):
-            kind, *of = self.steps[at]
+        for k, index in enumerate(self.results):
+            kind, *of = self.steps[index]
             if kind == "mul":
                 self.body.append(f"s{k} = tl.fma({factor(of[0])}, {factor(of[1])}, s{k})")
             else:
-                zeroed.add(at)
-                self.body.append(f"s{k} += {factor(at)}")
+                masked.add(index)
+                self.body.append(f"s{k} += {factor(index)}")
 
-    def _tame(self, at: int) -> bool:
-        """Whether a step is a number even where the row's entries are none."""
-        kind, *of = self.steps[at]
+    def _is_always_number(self, index: int) -> bool:
+        """Whether a step is a number even if entries of the row are NaN."""
+        kind, *of = self.steps[index]
         if kind in ("parameter", "literal", "number"):
             return True
         if kind == "where" and self.steps[of[0]] == ("isfinite", of[1]):
-            return self._tame(of[2])
-        return kind in ("add", "sub", "mul", "fma", "less", "from", "over") and all(map(self._tame, of))
+            return self._is_always_number(of[2])
+        return kind in ("add", "sub", "mul", "fma", "less", "from", "over") and all(map(self._is_always_number, of))
 
-    def _late(self, at: int) -> str:
+    def _name_in_sums(self, index: int) -> str:
         """A step's name among the sums."""
-        kind, *of = self.steps[at]
-        if at in self.costly or kind in ("parameter", "literal") or kind in BOOLEAN:
-            return self.name(at)
-        if at not in self._again:
-            value = f"v{at} * unit" if at in self.kept else _TEXT[kind].format(*map(self._late, of))
-            self.body.append(f"w{at} = {value}")
-            self._again[at] = f"w{at}"
-        return self._again[at]
+        kind, *of = self.steps[index]
+        if index in self.costly or kind in ("parameter", "literal") or kind in BOOLEAN:
+            return self.name(index)
+        if index not in self._recomputed_names:
+            value = f"v{index} * unit" if index in self.kept else _SYNTAX[kind].format(*map(self._name_in_sums, of))
+            self.body.append(f"w{index} = {value}")
+            self._recomputed_names[index] = f"w{index}"
+        return self._recomputed_names[index]
 
 
 def _cover(pairs: list[tuple[int, ...]]) -> set[int]:
-    """Few numbers of which every pair has one."""
-    left, cover = list(pairs), set()
-    while left:
-        cover.add(Counter(i for pair in left for i in set(pair)).most_common(1)[0][0])
-        left = [pair for pair in left if not cover.intersection(pair)]
+    """A small set of numbers that contains one of every pair (greedy)."""
+    uncovered, cover = list(pairs), set()
+    while uncovered:
+        cover.add(Counter(i for pair in uncovered for i in set(pair)).most_common(1)[0][0])
+        uncovered = [pair for pair in uncovered if not cover.intersection(pair)]
     return cover
