@@ -52,7 +52,7 @@ def test_coefficients_are_those_of_the_summary(groups):
     assert shown.figure_ is shown.ax_.figure
 
 
-def test_some_coefficients_on_axes_of_one_s_own(groups):
+def test_some_coefficients_on_given_axes(groups):
     ax = pyplot.subplots()[1]
     shown = CoefficientDisplay.from_estimator(groups, ax=ax, names=["visits"])
     assert shown.ax_ is ax
@@ -108,7 +108,7 @@ def test_long_titles_and_labels_are_not_cut(draw):
     assert outside(draw().figure_) == []
 
 
-def test_sizes_that_differ_have_a_scale_each():
+def test_parameters_of_different_sizes_have_separate_panels():
     own = Estimates.noisy(("intercept", "age", "dose"), np.array([60.0, 0.1, -0.2]), 0.01)
     axes = draw_estimates({"": own}, None, None)
     names = [[label.get_text() for label in ax.get_yticklabels()] for ax in axes]
@@ -190,18 +190,18 @@ def test_plans_over_epsilon_and_over_rows():
         (lambda: PlanDisplay.from_estimator(PUBLISHED, 2000, 4, epsilon=[1.0]), "must make predictions"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_in_one_sentence(made, words):
+def test_objects_that_cannot_be_drawn_are_refused(made, words):
     with pytest.raises(ValueError, match=words):
         made()
 
 
-def test_matplotlib_waits_until_something_is_drawn():
+def test_matplotlib_is_imported_only_to_draw():
     code = "import sys, dpem.display; print('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
 class TestNotebook:
-    def test_a_fitted_model_shows_check_parameters_and_statement(self, groups):
+    def test_a_fitted_model_shows_check_parameters_and_guarantee(self, groups):
         html = groups._repr_html_()
         assert groups.fit_check_.verdict in html
         assert "dose, in milligrams a day" in html

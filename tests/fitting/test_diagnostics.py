@@ -41,7 +41,7 @@ def test_repeated_rows_of_a_person_are_noted():
     assert "repeated-rows" in [each.code for each in several.diagnostics_]
 
 
-def test_a_score_leaves_out_responses_that_are_no_numbers():
+def test_a_score_leaves_out_responses_that_are_not_numbers():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (400, 1))
     y = X[:, 0] + 0.1 * rng.normal(size=400)

@@ -1,4 +1,4 @@
-"""Formulas: the same design as statsmodels', bounds that hold every value, refusals that name the public way."""
+"""Formulas: the design equals statsmodels', bounds contain every value, and refusals name an alternative."""
 
 import math
 
@@ -42,7 +42,7 @@ def settings(**more):
     return {"epsilon": math.inf, "delta": 1e-6, "bounds": BOUNDS, "levels": LEVELS} | more
 
 
-def test_the_reference_is_that_of_statsmodels():
+def test_without_privacy_a_fit_equals_statsmodels():
     frame = people()
     model = dpem.DPLinearRegression.from_formula(TEXT, **settings()).fit(frame)
     reference = smf.ols(TEXT.replace("log(", "np.log("), frame).fit()
@@ -71,7 +71,7 @@ def test_the_reference_is_that_of_statsmodels():
         ("married ~ educ + offset(log(exper + 1))", None),
     ],
 )
-def test_what_r_and_patsy_write_is_read(written, same):
+def test_spellings_of_r_and_patsy_are_read(written, same):
     frame = people(2000).assign(hit=lambda t: (t.married == "yes") * (t.educ > 8) * 1.0)
     if "married" in written.partition("~")[0]:
         frame["hit"] = (frame.married == "yes") * 1.0
@@ -84,7 +84,7 @@ def test_what_r_and_patsy_write_is_read(written, same):
     assert model.predict_proba(frame)[:, 1] == pytest.approx(reference.fittedvalues, abs=1e-6)
 
 
-def test_an_offset_in_the_formula_of_counts_is_that_of_statsmodels(tmp_path):
+def test_a_poisson_offset_equals_statsmodels(tmp_path):
     frame = people(2000)
     frame["visits"] = np.random.default_rng(1).poisson(0.1 * frame.exper)
     known = settings(bounds=BOUNDS | {"visits": (0, 60), "exper": (0.001, 45)})
@@ -107,7 +107,7 @@ def test_an_offset_in_the_formula_of_counts_is_that_of_statsmodels(tmp_path):
             kind.from_formula(text, **known).fit(frame)
 
 
-def test_an_interaction_without_its_margin_keeps_every_level():
+def test_an_interaction_without_main_effects_keeps_every_level():
     frame = people()
     text = "wage ~ C(region) + C(region):exper"
     model = dpem.DPLinearRegression.from_formula(text, **settings()).fit(frame)
@@ -190,7 +190,7 @@ def test_mixtures_have_formulas_without_a_response():
         ("I(z**-1)", (0.25, 1)),
     ],
 )
-def test_intervals_are_tight_and_hold_every_value(text, expected):
+def test_intervals_are_tight_and_contain_every_value(text, expected):
     bounds = {"x": (-3.0, 2.0), "z": (1.0, 4.0)}
     low, high = interval(text, bounds)
     assert (low, high) == pytest.approx(expected)
@@ -208,7 +208,7 @@ def test_intervals_are_tight_and_hold_every_value(text, expected):
     assert known.max() <= high + 1e-12
 
 
-def test_splines_and_polynomials_span_what_statsmodels_ones_do():
+def test_splines_and_polynomials_span_the_space_of_statsmodels():
     frame = people()
     for mine, theirs in (
         ("wage ~ poly(exper, 3)", "wage ~ exper + I(exper**2) + I(exper**3)"),
@@ -230,7 +230,7 @@ def test_every_other_level_is_a_level_of_formulas_too():
         assert np.isnan(predicted[frame.g.isna()]).all()
 
 
-def test_columns_whose_names_are_no_identifiers_are_in_backquotes():
+def test_names_that_are_not_identifiers_are_in_backquotes():
     frame = people().rename(columns={"exper": "years out", "educ": "lambda"})
     bounds = {**settings()["bounds"], "years out": (0, 45), "lambda": (0, 20)}
     text = "log(wage) ~ `lambda` + I(`years out`**2 / 100) + bs(`years out`, knots=[20], degree=1)"
@@ -282,7 +282,7 @@ def test_raw_columns_are_clamped_before_terms_are_computed():
         ("cbind(wage, educ) ~ exper", "cannot have 'cbind"),
     ],
 )
-def test_refusals_name_the_public_way(text, message):
+def test_refusals_name_an_alternative(text, message):
     with pytest.raises(ValueError, match=message):
         dpem.DPLinearRegression.from_formula(text, **settings(epsilon=1.0)).fit(people(100))
 
@@ -296,7 +296,7 @@ def test_a_logistic_response_that_cannot_be_computed_is_refused_before_the_charg
     assert budget.spent_epsilon == 0
 
 
-def test_one_odd_row_shows_in_no_query_and_no_word():
+def test_one_odd_row_stays_within_the_bounds_of_all_queries():
     frame = people(200)
     other = frame.copy()
     other.loc[3, ["educ", "exper", "wage"]] = [1e300, -np.inf, np.nan]
@@ -305,15 +305,6 @@ def test_one_odd_row_shows_in_no_query_and_no_word():
     first = record(model, frame)
     assert "refused" not in first.outcome
     assert compare(first, record(model, other, frozen=first)).faults == []
-
-
-def test_every_other_entry_is_a_level_of_its_own():
-    frame = people()
-    few = {"levels": LEVELS | {"region": ["n", "s", dpem.OTHER]}}
-    model = dpem.DPLogisticRegression.from_formula("married ~ educ + C(region)", **settings(**few)).fit(frame)
-    expected = smf.logit("I((married == 'yes') * 1) ~ educ + C(region)", frame).fit(disp=0)
-    assert model.coef_ == pytest.approx([expected.params.iloc[j] for j in (3, 1, 2)], rel=1e-4)
-    assert model.complete_share_ == 1.0
 
 
 def test_the_plan_shows_the_bounds_of_terms():
@@ -346,7 +337,7 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     assert "cannot be used with --formula" in wrong.output
 
 
-def test_statsmodels_is_the_reference_of_counts_too():
+def test_without_privacy_a_poisson_fit_equals_statsmodels():
     frame = people(3000).assign(visits=np.random.default_rng(3).poisson(2.0, 3000), years=2.0)
     model = dpem.DPPoissonRegression.from_formula(
         "visits ~ educ + years", **settings(bounds=BOUNDS | {"visits": (0, 99), "years": (1, 9)}), exposure="years"
@@ -356,8 +347,8 @@ def test_statsmodels_is_the_reference_of_counts_too():
 
 
 @pytest.mark.parametrize("name", ["DPLinearRegression", "DPLogisticRegression", "DPPoissonRegression"])
-def test_bounds_of_products_with_levels_are_not_commented_on(name):
-    """They are 0 in nine rows of ten here, and nobody can narrow their bounds; those of x the user can."""
+def test_products_with_levels_give_no_warning_of_wide_bounds(name):
+    """The products are 0 in nine of ten rows, whatever their bounds are; the bounds of x can be narrowed."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.uniform(0, 2, 8000), "g": rng.choice(["a", "b"], 8000, p=[0.9, 0.1])})
     frame["y"] = (rng.random(8000) < 0.3 + 0.2 * frame.x) * 1.0

@@ -1,4 +1,4 @@
-"""Tests, contrasts and predictions: without privacy they are statsmodels', with privacy they keep their level."""
+"""Tests, contrasts and predictions equal statsmodels' without privacy; with privacy, tests keep their level."""
 
 import math
 
@@ -42,7 +42,7 @@ ORDER = ["Intercept", "a", "b", "C(g)[T.s]", "C(g)[T.w]"]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["linear", "logistic", "Poisson"])
-def test_without_privacy_they_are_those_of_statsmodels(which):
+def test_without_privacy_inference_equals_statsmodels(which):
     frame = rows()
     model, reference = list(fits(frame))[which]
     model.fit(frame)
@@ -93,7 +93,7 @@ def test_tests_keep_their_level_under_the_null():
     assert sum(rejected) <= 8
 
 
-def test_two_fits_are_compared():
+def test_compare_gives_differences_and_a_joint_test():
     settings = {"bounds": BOUNDS, "epsilon": 3.0, "delta": 1e-6}
     first, second = (
         dpem.DPLinearRegression.from_formula("y ~ a + b", **settings, random_state=seed).fit(rows(4000, seed))
@@ -122,15 +122,15 @@ def test_tables_for_papers_and_for_r():
     assert ends == pytest.approx(model.conf_int())
 
 
-def test_wrong_hypotheses_are_refused_in_a_sentence():
+def test_wrong_hypotheses_are_refused():
     model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=2.0, delta=1e-6).fit(rows())
     for wrong in ("nothing = 0", "a =", "a b c", [[1.0, 2.0]]):
         with pytest.raises(ValueError, match="hypotheses must"):
             model.t_test(wrong)
 
 
-def test_what_is_left_of_a_level_is_refused_and_so_are_no_rows():
-    """``conf_int(0.05)`` is statsmodels' for 95 %: intervals at 5 % would be taken for those."""
+def test_the_complement_of_a_level_and_tables_without_rows_are_refused():
+    """In statsmodels ``conf_int(0.05)`` gives 95 % intervals: a user might take 5 % intervals for these."""
     X = np.random.default_rng(0).uniform(size=(50, 2))
     model = dpem.DPLinearRegression(epsilon=math.inf, delta=1e-6, bounds=(0, 1), y_bounds=(0, 1))
     model.fit(pd.DataFrame(X, columns=["x0", "x1"]), X[:, 0])
@@ -162,8 +162,8 @@ def test_names_of_levels_need_no_backquotes_and_factors_no_parentheses():
         dpem.compare(model, dpem.DPLinearRegression())
 
 
-def test_a_fit_check_that_is_only_noisy_is_a_note_where_coefficients_are_clear():
-    """The check's own noise hides the improvement; a check that contradicts the coefficients stays a warning."""
+def test_a_noisy_fit_check_is_a_note_where_coefficients_are_significant():
+    """A check whose noise hides the improvement is a note; one that contradicts the coefficients is a warning."""
     model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=5.0, delta=1e-6).fit(rows())
     for lead, severity in ((0.01, "note"), (-0.5, "warning")):
         model.fit_check_ = check_lead(lead, 0.02, "the intercept alone", "More rows would help.")

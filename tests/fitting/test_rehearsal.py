@@ -1,4 +1,4 @@
-"""A rehearsal gives the errors that fits really make."""
+"""The bootstrap's standard errors are those of fits."""
 
 import numpy as np
 from small_models import DPMeans, Parameters
@@ -8,7 +8,7 @@ from dpem.fitting.rehearsal import bootstrap, rehearse
 BOUNDS = {"epsilon": 0.5, "delta": 1e-6, "bounds": (-1, 1)}
 
 
-def test_a_bootstrap_finds_sampling_and_noise():
+def test_the_bootstrap_estimates_sampling_error_and_noise():
     model = DPMeans(**BOUNDS)
     plan = model.plan(4000, 2)
     means = model._model(model._schema(("a", "b"), {}, None))
@@ -20,7 +20,7 @@ def test_a_bootstrap_finds_sampling_and_noise():
     assert np.allclose(errors.total, np.hypot(noise, 0.25 / np.sqrt(4000)), rtol=0.25)
 
 
-def test_few_rows_stand_for_many():
+def test_the_sampling_error_is_scaled_to_more_rows():
     model = DPMeans(**BOUNDS)
     plan = model.plan(100_000, 2)
     means = model._model(model._schema(("a", "b"), {}, None))

@@ -1,4 +1,4 @@
-"""Rows of one person may be alike: up to m of them multiply the sampling variance by m."""
+"""If up to m rows of one person may be identical, the sampling variance is multiplied by m."""
 
 import math
 
@@ -41,7 +41,7 @@ MODELS = [
 
 @pytest.mark.parametrize(("model", "columns", "response", "options"), MODELS)
 def test_copies_of_rows_do_not_shorten_intervals(model, columns, response, options):
-    """Without privacy, so that all of the standard error is sampling: copies of a person's row add nothing."""
+    """Copies of a person's row add no information. The fits have no privacy, so standard errors are sampling errors."""
     rows = table()
     options |= {} if "levels" in options else {"bounds": dict.fromkeys(columns, (-6, 8))}
     if model in (DPLinearRegression, DPMixtureRegression, DPPoissonRegression):

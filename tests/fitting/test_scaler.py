@@ -68,7 +68,7 @@ class TestAccuracy:
         assert np.all(5 * spread_error < 0.35)
 
     def test_missing_entries_are_left_out(self):
-        """A third missing: neither mean nor spread is drawn towards the middle of the bounds."""
+        """A third is missing; neither mean nor spread is biased towards the middle of the bounds."""
         X = table(90_000, missing=1 / 3)
         fitted = scaler(bounds=(-10, 10)).fit(X)
         np.testing.assert_allclose(fitted.mean_, CENTRE, atol=0.05)
@@ -77,7 +77,7 @@ class TestAccuracy:
         np.testing.assert_array_equal(np.isnan(out), np.isnan(X))
         np.testing.assert_allclose(np.nanstd(out, axis=0), 1.0, atol=0.3)
 
-    def test_columns_with_nothing_in_them_give_finite_numbers(self):
+    def test_columns_without_values_give_finite_numbers(self):
         X = table(500)
         X[:, 0], X[:, 1] = math.nan, 2.0
         fitted = scaler().fit(X)
@@ -85,7 +85,7 @@ class TestAccuracy:
         assert np.all(fitted.scale_ > 0)
         assert np.all(np.abs(fitted.mean_) <= 10)
 
-    def test_outliers_count_as_the_bounds(self):
+    def test_outliers_are_clipped_to_the_bounds(self):
         X = table()
         far = X.copy()
         far[:20] = 1e300
@@ -96,7 +96,7 @@ class TestAccuracy:
             )
         assert scaler().fit(X).transform(far)[0, 0] > 1e299  # but transform leaves them outside
 
-    def test_without_privacy_it_is_the_usual_scaler(self):
+    def test_without_privacy_it_equals_scikit_learn_s_scaler(self):
         X = table(1000)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -161,8 +161,8 @@ class TestRefusals:
         assert "finite, with low below high" in self.refused(X, bounds=bounds)
 
     @pytest.mark.parametrize("bounds", [(-1.7e308, 1.7e308), (1.6e308, 1.7e308), (0.0, 5e-324)], ids=repr)
-    def test_bounds_beyond_arithmetic(self, X, bounds):
-        """Their width or middle would be inf or 0, and an entry's place in between not a number."""
+    def test_bounds_without_a_finite_width(self, X, bounds):
+        """Their width or middle would be inf or 0, and a scaled entry not a number."""
         assert "a finite width above 0" in self.refused(X, bounds=bounds)
 
     def test_text(self, X):
@@ -177,7 +177,7 @@ class TestRefusals:
 
 class TestPrice:
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (5.0, 1e-3)])
-    def test_what_was_released_is_worth_what_was_promised(self, X, epsilon, delta):
+    def test_the_price_of_the_releases_converts_to_the_guarantee(self, X, epsilon, delta):
         budget = Budget(epsilon=100.0, delta=0.5)
         fitted = scaler(epsilon=epsilon, delta=delta, budget=budget).fit(X)
         price = total_price(list(fitted.releases_))
@@ -208,7 +208,7 @@ class TestPrice:
 
 class TestTransform:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_there_and_back(self, X, dtype):
+    def test_inverse_transform_undoes_transform(self, X, dtype):
         fitted = scaler().fit(X)
         out = fitted.transform(X.astype(dtype))
         assert out.dtype == dtype
@@ -261,7 +261,7 @@ class TestPipelines:
         assert budget.n_charges == 2
 
     @pytest.mark.parametrize("seeds", [(None, None), (None, 1), (0, None)])
-    def test_it_is_private_if_every_step_is(self, X, seeds):
+    def test_a_pipeline_is_private_if_every_step_is(self, X, seeds):
         pipeline = make_pipeline(scaler(random_state=seeds[0]), mixture(random_state=seeds[1])).fit(X)
         assert pipeline_guarantee(pipeline).private is (seeds == (None, None))
 
@@ -280,7 +280,7 @@ class TestPipelines:
 
 
 class TestTogether:
-    def test_statements_without_a_price_add(self, X):
+    def test_guarantees_without_a_price_add(self, X):
         alone = Guarantee(0.5, 1e-5, Price(math.inf), "replace-one", 1, (), True, "0")
         assert together([alone] * 3).epsilon == 1.5
         fitted = replace(scaler().fit(X).guarantee_, private=True)
@@ -299,7 +299,7 @@ class TestTogether:
         assert together([two, one]).epsilon == pytest.approx(whole.epsilon, rel=1e-9)
 
     def test_mixed_releases_compose_in_zcdp(self, X):
-        """The paper's batches are disjoint: of a fit's batches only the most expensive counts."""
+        """The paper's batches are disjoint: only the most expensive batch of a fit counts."""
         one, two = scaler().fit(X).guarantee_, mixture().fit(X).guarantee_
         batches = {r.batch for r in two.mechanisms}
         assert len(batches) > 1
@@ -315,8 +315,8 @@ class TestTogether:
         whole = together([guarantee] * 8)
         assert whole.epsilon == pytest.approx(min(4.0, Price(8 * one.rho).epsilon(1.6e-4)), rel=1e-6)
 
-    def test_what_is_promised_was_fixed_beforehand(self, X):
-        """What the paper's method spends of its price depends on answers; what is stated must not."""
+    def test_the_guarantee_follows_from_the_price_fixed_beforehand(self, X):
+        """The part of its price that the paper's method spends depends on answers; the guarantee must not."""
         y = X @ [0.5, 0.5, 0.0]
         settings = {"epsilon": 0.8, "delta": 1e-5, "method": "published", "sparsity": 2, "sigma": 1.0, "clip": 2.0}
         models = [DPMissingRegression(**settings).fit(X, y) for _ in range(4)]
@@ -330,8 +330,8 @@ class TestTogether:
         assert whole == {Price(one.price.rho + charged.rho).epsilon(2e-5)}
 
 
-def test_a_spread_that_is_only_noise_is_marked_and_others_have_errors():
-    """The second column is constant: what is known of its spread is noise. The others' errors cover what happened."""
+def test_spreads_that_noise_explains_are_marked_and_others_have_errors():
+    """The second column is constant, so its released spread is noise; the errors of the others cover the truth."""
     rng = np.random.default_rng(0)
     away, wide = [], []
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""A search whose fits and choice are private together, and what scikit-learn's does instead."""
+"""A search whose fits and choice are private together; scikit-learn's search is not."""
 
 import math
 import pickle
@@ -80,7 +80,7 @@ def test_the_better_candidate_is_chosen_at_one_price(name):
     assert spent <= fits * (1 + 1e-9)
 
 
-def test_one_candidate_that_costs_more_than_its_share_stops_the_search(monkeypatch):
+def test_a_candidate_that_costs_more_than_its_share_stops_the_search(monkeypatch):
     right = DPGridSearch._fitted
 
     def dearer(self, i, *rest):
@@ -99,7 +99,7 @@ def scores(models):
 
 
 @pytest.mark.parametrize("name", ["regressions", "missing"])
-def test_a_hostile_row_moves_no_score_beyond_the_bound(name):
+def test_extreme_rows_change_scores_within_the_bound(name):
     X, y = table(name, 60)
     models = [MODELS[name].__class__(**PRICE, sigma=s, start=list(BETA), n_iter=1) for s in (0.5, 2.0, 8.0)]
     with warnings.catch_warnings():
@@ -115,8 +115,8 @@ def test_a_hostile_row_moves_no_score_beyond_the_bound(name):
     assert query.bound.linf == 2 * math.log(6)
 
 
-def test_one_outlier_decides_what_scikit_learn_chooses_and_not_what_we_do():
-    """The breach: sigma is published, the folds' scores have no noise, and one row flips the choice every time."""
+def test_one_outlier_decides_scikit_learn_s_choice_but_not_ours():
+    """scikit-learn's scores have no noise, so one row changes the published sigma every time."""
     X = table("mixture", 2000)[0]
     far = X.copy()
     far[7] = 300.0
@@ -164,7 +164,7 @@ def test_a_search_over_a_source_and_a_seed():
     assert first.guarantee_.rows_per_person == first.candidates_[0].guarantee_.rows_per_person == 2
 
 
-def test_the_chosen_fit_is_not_saved_as_if_it_stood_alone(tmp_path):
+def test_the_chosen_fit_is_not_saved(tmp_path):
     search = DPGridSearch(MODELS["mixture"], GRID, **PRICE).fit(*table("mixture"))
     for unsaved in (search, search.best_estimator_):
         with pytest.raises(ValueError, match="model must not come from a search"):
@@ -194,7 +194,7 @@ GENERAL = {
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_general_models_are_chosen_among_with_texts_and_names(name):
+def test_a_search_over_general_models_takes_texts_and_names(name):
     estimator, grid, columns = GENERAL[name]
     rows, ill = people()
     budget = Budget(4.0, 1e-5)
@@ -218,7 +218,7 @@ def test_general_models_are_chosen_among_with_texts_and_names(name):
     np.testing.assert_array_equal(again.predict(rows[columns]), groups)
 
 
-def test_what_a_search_over_general_models_refuses_costs_nothing():
+def test_refusals_of_a_search_over_general_models_cost_nothing():
     rows, _ = people(200)
     budget = Budget(4.0, 1e-5)
     paid = {"epsilon": 1.0, "delta": 1e-6, "budget": budget}
@@ -233,7 +233,7 @@ def test_what_a_search_over_general_models_refuses_costs_nothing():
     assert budget.n_charges == 0
 
 
-def test_a_formula_s_columns_alone_are_compared():
+def test_candidates_are_compared_on_the_columns_of_the_formula():
     """The table has a column that the formula does not name, and columns in another order."""
     rng = np.random.default_rng(3)
     people = pd.DataFrame({"id": np.arange(4000), "height": rng.normal(0, 1, 4000), "other": "x"})

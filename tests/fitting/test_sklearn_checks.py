@@ -133,7 +133,7 @@ def test_every_model_of_the_package_is_checked():
 
 
 @pytest.mark.parametrize("name", registry.general())
-def test_a_model_without_a_fit_says_so_whatever_is_called(name):
+def test_every_method_of_an_unfitted_model_says_that_it_is_not_fitted(name):
     model = registry.estimator(name)(**PRICE)
     rows = np.zeros((3, 3))
     responses = (np.zeros(3),) if model._needs_y else ()

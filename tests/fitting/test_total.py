@@ -37,7 +37,7 @@ def table(dtype=np.float64):
 
 
 def fitted(name, X, y):
-    """What a user can see of a fit but its noisy numbers: how it ends and all it says."""
+    """All that a user sees of a fit except noisy numbers: whether it ends with an error, and its messages."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if name == "pipeline":
@@ -50,7 +50,7 @@ def fitted(name, X, y):
 
 @every_fit
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_entry_changes_nothing_that_is_said(name, odd):
+def test_an_odd_entry_changes_no_message(name, odd):
     X, y = table()
     usual = fitted(name, X, y)
     X[7], y[9] = ODD[odd], ODD[odd]
@@ -60,7 +60,7 @@ def test_an_odd_entry_changes_nothing_that_is_said(name, odd):
 
 @every_fit
 @pytest.mark.parametrize("odd", ["nan", "inf", "huge"])
-def test_a_table_of_nothing_else_has_an_answer(name, odd):
+def test_a_table_of_odd_entries_can_be_fitted(name, odd):
     X, y = table()
     X[:], y[:] = ODD[odd], ODD[odd]
     with np.errstate(
@@ -70,7 +70,7 @@ def test_a_table_of_nothing_else_has_an_answer(name, odd):
 
 
 @pytest.mark.parametrize("estimator", [DPSymmetricMixture, DPSymmetricRegression, DPMissingRegression])
-def test_an_odd_entry_says_nothing_to_a_fitted_model(estimator):
+def test_a_fitted_model_gives_no_message_about_an_odd_entry(estimator):
     X, y = table()
     model = estimator(**PRICE, sigma=1.0, start=[1.0, 0.0, 0.0], n_iter=2).fit(X, y)
     rows = X[:4].copy()
@@ -86,8 +86,8 @@ def seen(model):
 
 
 @pytest.mark.parametrize("name", [name for name in FITS if name != "pipeline"])
-def test_a_failed_refit_leaves_the_fit_before(name):
-    """Other columns, another sigma: a mixture of two fits would promise what neither does."""
+def test_a_failed_refit_keeps_the_earlier_fit(name):
+    """A mixture of the attributes of two fits would state a guarantee that neither has."""
     X, y = table()
     model = clone(FITS[name]).fit(X, y)
     before = seen(model)
@@ -103,7 +103,7 @@ def test_a_failed_refit_leaves_the_fit_before(name):
     assert all(after[key] is before[key] for key in before)
 
 
-def test_a_fit_that_breaks_in_the_middle_leaves_the_fit_before(monkeypatch):
+def test_a_fit_that_raises_keeps_the_earlier_fit(monkeypatch):
     X, _ = table()
     model = clone(FITS["mixture, sigma unknown"]).fit(X)
     before = seen(model)
@@ -126,8 +126,8 @@ GENERAL = {
 @pytest.mark.parametrize(
     "odd", [math.nan, -math.inf, 1.7e308, "secret", 10**400], ids=["nan", "inf", "huge", "text", "long"]
 )
-def test_no_entry_decides_how_a_general_model_ends(name, odd):
-    """An answer, whatever one entry of X and one of y are; what a fit says of its own numbers is their doing."""
+def test_every_general_model_fits_odd_entries(name, odd):
+    """A fit ends with finite errors, whatever one entry of X and one of y are, and never quotes an entry."""
     estimator, has_response = GENERAL[name]
     X, y = table()
     X, y = (X > 0).astype(float) if name == "classes" else X, (y > 0).astype(float)

@@ -57,7 +57,7 @@ def statsmodels(kind, X, y, weights):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_privacy_they_are_those_of_statsmodels_with_robust_errors(kind):
+def test_without_privacy_weighted_fits_equal_statsmodels_with_robust_errors(kind):
     X, y, weights = drawn(kind)
     model, known = fitted(kind, X, y, weights, epsilon=math.inf), statsmodels(kind, X, y, weights)
     np.testing.assert_allclose(np.append(model.intercept_, model.coef_), known.params, atol=1e-6)
@@ -67,7 +67,7 @@ def test_without_privacy_they_are_those_of_statsmodels_with_robust_errors(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_privacy_intervals_hold_the_weighted_coefficients(kind):
+def test_with_privacy_intervals_cover_the_weighted_coefficients(kind):
     X, y, weights = drawn(kind, 30_000)
     known = statsmodels(kind, X, y, weights)
     model = fitted(kind, X, y, weights, epsilon=2.0)
@@ -76,7 +76,7 @@ def test_with_privacy_intervals_hold_the_weighted_coefficients(kind):
     assert (model.standard_errors_[:4] / known.bse < 4).all()
 
 
-def test_equal_weights_do_not_move_the_maximum_of_the_likelihood():
+def test_equal_weights_leave_the_estimates_unchanged():
     X, y, _ = drawn("logistic")
     plain = fitted("logistic", X, y, epsilon=math.inf, max_weight=None)
     same = fitted("logistic", X, y, np.full(len(X), 3.0), epsilon=math.inf)
@@ -84,7 +84,7 @@ def test_equal_weights_do_not_move_the_maximum_of_the_likelihood():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_replay_with_the_weight_exchanged_as_part_of_the_record(kind):
+def test_replay_with_neighbours_that_differ_in_the_weight_too(kind):
     """The last column is the weight: neighbours replace it with the rest of the row, by numbers of any kind."""
     X, y, weights = drawn(kind, 150)
     table = Table("as drawn", np.column_stack([X, weights]), y)
@@ -102,7 +102,7 @@ def test_replay_with_the_weight_exchanged_as_part_of_the_record(kind):
     assert compared > 1
 
 
-def test_a_query_with_contributions_longer_than_its_sensitivity_is_refused_before_its_charge():
+def test_contributions_larger_than_the_sensitivity_are_refused_before_the_charge():
     """Such as contributions that all lie near one point: weights would move them by more than replacing a row does."""
 
     class Shifted(WeightMoments):
@@ -152,7 +152,7 @@ def test_a_named_column_of_every_source_with_a_formula(tmp_path):
         assert list(model.feature_names_in_) == ["a", "b"]
 
 
-def test_the_column_of_weights_may_stand_anywhere_and_is_not_needed_to_predict():
+def test_the_weights_may_be_any_column_and_are_not_needed_to_predict():
     X, y, weights = drawn("linear")
     frame = pd.DataFrame({"a": X[:, 0], "w": weights, "b": X[:, 1]})
     model = fitted("linear", frame, y, weights="w", bounds={"a": (-6, 6), "b": (-6, 6)})
@@ -177,7 +177,7 @@ def test_effective_rows_are_kishs():
     assert curator.n_rows == round(4000 * shares.mean() ** 2 / (shares**2).mean())
 
 
-def test_shares_are_between_0_and_1_whatever_the_weight_is():
+def test_scaled_weights_lie_between_0_and_1():
     schema = Schema.of(["a", "w"], {"a": (0, 1)}, {}, weight="w", max_weight=4.0)
     odd = np.array([2.0, 9.0, -1.0, np.nan, np.inf, -np.inf])
     found = schema.shares(numpy_api, np.column_stack([np.zeros(6), odd]))
@@ -201,7 +201,7 @@ def test_refusals(more, given, message):
         fitted("linear", X, y, weights if given else None, **more)
 
 
-def test_weights_of_another_length_or_beside_rows_that_are_not_in_memory_are_refused(tmp_path):
+def test_weights_of_another_length_or_for_rows_that_are_not_in_memory_are_refused(tmp_path):
     X, y, weights = drawn("linear", 100)
     with pytest.raises(ValueError, match="one weight for each of the 100 rows"):
         fitted("linear", X, y, weights[:9])

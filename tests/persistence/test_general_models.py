@@ -103,7 +103,7 @@ def text(model, tmp_path):
     return (tmp_path / "model.json").read_text()
 
 
-def test_it_comes_back_to_the_bit(model, tmp_path):
+def test_a_loaded_model_equals_the_saved_one_bit_for_bit(model, tmp_path):
     save_model(model, tmp_path / "model.json")
     loaded = load_model(tmp_path / "model.json")
     assert type(loaded) is DPMeans
@@ -124,7 +124,7 @@ def test_a_loaded_model_can_be_fitted_again(model, tmp_path):
     assert loaded.fit(people()).plan_.price == model.plan_.price
 
 
-def test_errors_that_were_computed_are_kept_and_change_no_fingerprint(tmp_path):
+def test_computed_errors_are_saved_and_change_no_fingerprint(tmp_path):
     fitted = DPMeans(**GIVEN).fit(people())
     before = fingerprint(fitted)
     save_model(fitted, tmp_path / "before.json")
@@ -150,7 +150,7 @@ def test_an_unregistered_class_is_neither_written_nor_looked_up(model, text, tmp
     assert "estimator must be one of DPStandardScaler" in refusal(tmp_path / "m.json", text)
 
 
-def test_a_theta_of_another_shape_is_one_sentence(model, tmp_path):
+def test_a_theta_of_another_shape_is_refused(model, tmp_path):
     broken = DPMeans(**GIVEN)
     broken.__dict__ = {**vars(model), "theta_": replace(model.theta_, mean=np.zeros(2))}
     with pytest.raises(ValueError, match=r"theta does not agree with features"):
@@ -192,7 +192,7 @@ def test_a_forged_field_is_named(text, path, value, words, tmp_path):
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_whatever_is_forged_is_a_whole_model_or_a_sentence(tmp_path_factory, data):
+def test_a_forged_file_gives_a_whole_model_or_a_refusal(tmp_path_factory, data):
     folder = tmp_path_factory.getbasetemp()
     source = folder / "source.json"
     if not source.exists():

@@ -85,11 +85,11 @@ class TestRoundTrip:
         return models[request.param], load_model(folder / f"{request.param}.json")
 
     @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-    def test_the_same_answers_to_the_bit(self, pair):
+    def test_predictions_are_the_same_bit_for_bit(self, pair):
         assert type(pair[0]) is type(pair[1])
         assert same(*pair)
 
-    def test_the_same_arguments_but_budget_and_seed(self, pair):
+    def test_arguments_are_the_same_except_budget_and_seed(self, pair):
         saved, loaded = (estimator.get_params() for estimator in pair)
         assert set(saved) == set(loaded)
         for name in set(saved) - {"budget", "random_state", "start", "bounds"}:
@@ -108,7 +108,7 @@ class TestRoundTrip:
         assert loaded.feature_names_in_.tolist() == models["named columns"].feature_names_in_.tolist()
         assert not hasattr(load_model(folder / "seeded.json"), "feature_names_in_")
 
-    def test_a_start_and_bounds_are_kept(self, folder):
+    def test_a_start_and_bounds_are_saved(self, folder):
         assert load_model(folder / "two lines.json").start == (0.5, 0.5, 0, 0, 0, 0)
         assert load_model(folder / "paper.json").start == "equal"
         low, high = load_model(folder / "scaler.json").bounds
@@ -146,7 +146,7 @@ class TestWhatIsNotSaved:
             (3, "got int"),
         ],
     )
-    def test_something_else(self, model, words, tmp_path):
+    def test_other_objects_are_refused(self, model, words, tmp_path):
         with pytest.raises(ValueError, match=words):
             save_model(model, tmp_path / "m.json")
         assert not list(tmp_path.iterdir())
@@ -187,7 +187,7 @@ def document(folder):
 
 
 class TestRefusals:
-    def test_a_hand_edit(self, folder, tmp_path):
+    def test_a_manual_edit_is_refused(self, folder, tmp_path):
         text = (folder / "two lines.json").read_text().replace('"sigma": 0.5', '"sigma": 0.6')
         assert "was changed after it was written (its checksum does not match)" in refusal(tmp_path / "m.json", text)
 
@@ -272,7 +272,7 @@ class TestRefusals:
             assert any(part in message for part in words.split("|")), message
 
     @pytest.mark.parametrize("epsilon", [0.5, 0.999])
-    def test_a_promise_better_than_was_paid_for(self, document, epsilon, tmp_path):
+    def test_a_guarantee_better_than_the_price_is_refused(self, document, epsilon, tmp_path):
         for part in ("parameters", "plan", "guarantee"):
             document = put(document, [part, "epsilon"], epsilon)
         assert "cost more than" in refusal(tmp_path / "m.json", forge(document))
@@ -294,17 +294,17 @@ class TestRefusals:
         document = put(json.loads((folder / "scaler.json").read_text()), path, value)
         assert words in refusal(tmp_path / "m.json", forge(document))
 
-    def test_too_long_a_file(self, tmp_path):
+    def test_a_file_that_is_too_long(self, tmp_path):
         (tmp_path / "m.json").write_bytes(b" " * 100)
         with pytest.raises(ValueError, match="longer than 99 bytes"):
             read_text(tmp_path / "m.json", 99)
 
-    def test_not_text(self, tmp_path):
+    def test_a_file_that_is_not_text(self, tmp_path):
         (tmp_path / "m.json").write_bytes(b"\x80\x04\x95pickle")
         with pytest.raises(ValueError, match="not UTF-8"):
             load_model(tmp_path / "m.json")
 
-    def test_not_a_file(self, tmp_path):
+    def test_a_path_that_is_not_a_file(self, tmp_path):
         with pytest.raises(OSError, match=r"it is not a file\.$"):
             load_model(tmp_path)
         with pytest.raises(FileNotFoundError, match=r"there is no such file\.$"):
@@ -317,7 +317,7 @@ PIECES = [b" ", b"\n", b"0", b",", b'"', b"}", b"[", b"e9", b"-"]
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 class TestFuzz:
-    """Whatever happens to a file: an equal model or a sentence, and never another exception."""
+    """A changed file gives an equal model or a ValueError, never another exception."""
 
     def loads_or_says_why(self, path, text):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -345,7 +345,7 @@ class TestFuzz:
     @settings(max_examples=400, deadline=None, derandomize=True)
     @given(data=st.data())
     def test_forged_fields(self, texts, data, tmp_path_factory):
-        """With a checksum that matches, a file may state another model, but it is never half a model."""
+        """With a matching checksum, a forged file gives a complete model or a ValueError."""
         document = json.loads(data.draw(st.sampled_from(texts)))
         for _ in range(data.draw(st.integers(1, 3))):
             places = [path for path in paths(document) if path != ["checksum"]]
@@ -364,7 +364,7 @@ class TestFuzz:
 
 
 def test_loading_cannot_run_code():
-    """No way from a file to code: the modules that read it import nothing that could."""
+    """The modules that read a file import nothing that can run code."""
     from dpem import _files, _json
     from dpem.fitting import plan, serialization
 
@@ -375,7 +375,7 @@ def test_loading_cannot_run_code():
 
 
 def test_every_field_of_a_plan_has_a_range_or_is_checked():
-    """A new number in a plan must say where it may lie."""
+    """A new number in a plan must have a range."""
     from dpem._json import RANGES
 
     checked = {"model", "settings", "steps", "price", "prediction", "feasible", "advice", "remarks"}

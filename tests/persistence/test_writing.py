@@ -30,7 +30,7 @@ class TestFiles:
         assert (tmp_path / "link.json").is_symlink()
         assert (tmp_path / "real.json").read_text() == "text"
 
-    def test_permissions_are_the_usual_ones(self, tmp_path):
+    def test_permissions_follow_the_umask(self, tmp_path):
         (tmp_path / "usual").touch()
         write_text(tmp_path / "m.json", "text")
         assert stat.S_IMODE((tmp_path / "m.json").stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)

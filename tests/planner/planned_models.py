@@ -1,4 +1,4 @@
-"""A model whose plans predict by a formula, so that what a page reads off its table can be checked exactly."""
+"""Models whose predictions are formulas, with which the page's interpolation is compared."""
 
 import math
 

@@ -22,7 +22,7 @@ def table():
 
 
 class TestTable:
-    def test_a_node_is_the_plan_s_own_prediction(self, table):
+    def test_a_node_is_the_prediction_of_a_plan(self, table):
         own = table["models"]["with-groups"]
         shape = tuple(map(len, AXES))
         for place in [(0, 0, 0, 0), (1, 2, 3, 4), (3, 5, 7, 7)]:
@@ -32,7 +32,7 @@ class TestTable:
             assert (median, low, high) == pytest.approx((predicted.median, predicted.low, predicted.high), rel=0.006)
             assert failure == pytest.approx(predicted.failure, abs=1e-3)
 
-    def test_what_a_plan_refuses_is_null(self, table):
+    def test_a_refused_plan_is_null(self, table):
         shape = tuple(map(len, AXES))
         assert table["models"]["with-groups"]["values"][np.ravel_multi_index((0, 5, 0, 0), shape)] is None
 
@@ -53,7 +53,7 @@ class TestTable:
         assert grid.counted(DPWithoutGroups) is None
 
     @pytest.mark.parametrize("name", registry.general())
-    def test_the_stored_table_is_of_today_s_plans(self, name):
+    def test_the_stored_table_agrees_with_plans(self, name):
         """The middle of the grid is planned again: where it differs, run `python -m studies.planner_grid`.
 
         Prices are the same on every machine. Predictions rehearse EM, which ends elsewhere after other
@@ -113,7 +113,7 @@ def choose(browser, name):
 
 
 class TestBrowser:
-    def test_it_opens_without_a_word_on_the_console(self, shown, tmp_path):
+    def test_it_opens_without_console_messages(self, shown, tmp_path):
         shown.picture(tmp_path / "planner-desk.png")
         assert shown.messages() == []
         assert js(shown, "document.getElementById('quantity').textContent") == "Share of rows in another group"
@@ -129,7 +129,7 @@ class TestBrowser:
         assert seen["median"] == pytest.approx(predicted.median, rel=0.08)
         assert seen["low"] <= seen["median"] <= seen["high"]
 
-    def test_stronger_effects_are_a_slider_of_the_models_that_suppose_some(self, shown):
+    def test_models_with_an_effect_have_a_slider_for_it(self, shown):
         seen = "!document.getElementById('effect-row').hidden"
         assert not js(shown, seen)
         choose(shown, "sized")
@@ -150,7 +150,7 @@ class TestBrowser:
         assert not js(shown, seen)
         assert js(shown, "document.getElementById('wrong').textContent") == ""
 
-    def test_a_share_is_stated_in_people(self, shown):
+    def test_a_share_is_stated_as_a_number_of_people(self, shown):
         for median, people in (
             (0.031, "100 people about 3 are"),
             (0.01, "100 people about 1 is"),
@@ -185,7 +185,7 @@ class TestBrowser:
             shown.switch_to.active_element.send_keys(Keys.TAB)
         assert {"model", "n", "n-slider", "epsilon", "delta", "groups", "fits", "command", "python", "print"} <= reached
 
-    def test_remarks_come_at_once(self, shown):
+    def test_remarks_appear_at_once(self, shown):
         message = "document.getElementById('remarks').textContent"
         assert js(shown, message) == ""
         put(shown, "delta", 1e-3)
@@ -195,18 +195,18 @@ class TestBrowser:
         put(shown, "epsilon", "")
         assert "no number" in js(shown, "document.getElementById('wrong').textContent")
 
-    def test_what_cannot_work_says_so(self, shown):
+    def test_an_impossible_plan_is_named(self, shown):
         put(shown, "n", 300)
         put(shown, "d", 100)
         assert js(shown, "document.getElementById('median').textContent") == "not possible"
 
-    def test_what_is_assumed_follows_the_sliders(self, shown):
+    def test_the_assumption_follows_the_sliders(self, shown):
         shown.execute_script("grid.models['with-groups'].assumed.fill('Assumed: {groups} round components.')")
         for count in (2, 3, 6):
             put(shown, "groups", count)
             assert js(shown, "document.getElementById('assumed').textContent") == f"Assumed: {count} round components."
 
-    def test_no_label_of_a_chart_lies_outside_it_or_on_the_bend_s(self, shown):
+    def test_labels_of_charts_lie_inside_and_do_not_overlap_the_bend(self, shown):
         outside = (
             "[...document.querySelectorAll('.charts text')].filter(t => { const b = t.getBBox(); "
             "return b.x < 0 || b.y < 0 || b.x + b.width > 460 || b.y + b.height > 250 }).map(t => t.textContent)"

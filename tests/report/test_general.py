@@ -1,4 +1,4 @@
-"""The report of any estimator: what it asks the estimator for is on the page, the first screen first."""
+"""The report of any estimator: the first screen, the estimates, the components, the plan."""
 
 import copy
 import re
@@ -33,7 +33,7 @@ def model(request, fitted):
     return fitted[request.param]
 
 
-def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model, tmp_path):
+def test_the_first_screen_has_guarantee_check_and_purpose(model, tmp_path):
     state = Ledger(f"sqlite:///{tmp_path}/b.db").open("patients", 2.0, 1e-5).state()
     page = render(model, about=About("patients", "2031-01-31", "table <3>", "sqlite:///b.db", state))
     first = words(page.split("</header>")[0] + "</header></main></body></html>")
@@ -44,7 +44,7 @@ def test_the_first_screen_has_the_statement_the_check_and_the_occasion(model, tm
     assert "<3>" not in page
 
 
-def test_every_estimate_with_its_interval_in_units(model):
+def test_estimates_and_intervals_are_in_the_table_s_units(model):
     shown = words(render(model))
     for row in model.summary().itertuples():
         value, low, high = (round_to(part, row.standard_error) for part in (row.estimate, row.lower, row.upper))
@@ -52,7 +52,7 @@ def test_every_estimate_with_its_interval_in_units(model):
         assert f"{low} to {high}" in shown
 
 
-def test_what_was_planned_and_predicted(model):
+def test_the_plan_and_its_prediction_are_shown(model):
     shown = words(render(model))
     for release in model.releases_:
         assert release.query in shown
@@ -64,7 +64,7 @@ def test_what_was_planned_and_predicted(model):
     assert "bounds of age0 to 100given by the user" in shown
 
 
-def test_groups_are_drawn_one_by_one(fitted):
+def test_each_component_is_drawn(fitted):
     page = render(fitted["DPTwoComponents"])
     assert page.count('id="component-') == page.count('class="group"') == 2
     assert "component 2: 30 % of the rows" in page
@@ -73,7 +73,7 @@ def test_groups_are_drawn_one_by_one(fitted):
     Outline(page)
 
 
-def test_of_many_columns_those_that_differ_are_drawn():
+def test_the_columns_that_differ_most_are_drawn():
     names = [f"c{j}" for j in range(20)]
     rows = pd.DataFrame(np.full((500, 20), 0.5), columns=names)
     rows["c17"] = 0.9
@@ -83,7 +83,7 @@ def test_of_many_columns_those_that_differ_are_drawn():
     assert "the 12 columns that differ most" in render(model)
 
 
-def test_a_fit_that_is_no_better_says_so_in_the_first_screen(fitted):
+def test_a_failed_fit_check_is_on_the_first_screen(fitted):
     model = copy.copy(fitted["DPMeans"])
     model.fit_check_ = check_lead(0.01, 0.05, "a mean of zero", "Ask for more rows.")
     first = render(model).split("</header>")[0]
@@ -92,11 +92,11 @@ def test_a_fit_that_is_no_better_says_so_in_the_first_screen(fitted):
     assert 'class="check good"' in render(fitted["DPMeans"]).split("</header>")[0]
 
 
-def test_a_model_of_the_user_s_own_has_a_fingerprint(model):
+def test_a_user_s_model_has_a_fingerprint(model):
     assert fingerprint(model) in render(model)
 
 
-def test_a_scaler_s_price_is_in_the_one_statement():
+def test_the_statement_includes_the_scaler_s_price():
     X = np.random.default_rng(0).normal(50, 10, size=(3000, 3))
     scaler = DPStandardScaler(epsilon=0.5, delta=1e-5, bounds=(0, 100)).fit(X)
     model = DPSymmetricMixture(epsilon=1.0, delta=1e-5, sigma=0.5).fit(scaler.transform(X))
@@ -111,7 +111,7 @@ def test_a_scaler_s_price_is_in_the_one_statement():
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0, 12.0, 50.0, 1000.0])
-def test_no_saturated_percentage(epsilon):
+def test_no_rate_is_rounded_to_100_percent(epsilon):
     message = facts.guess_rate(epsilon, 1e-6)
     assert "100.0" not in message
     if "of 100" in message:
@@ -141,7 +141,7 @@ def test_components_show_centres_and_spreads_in_units():
     assert (profile.low.tolist(), profile.high.tolist()) == ([0, 0], [100, 100])
 
 
-def test_slopes_share_one_scale_and_lines_are_groups():
+def test_standardised_slopes_share_one_scale():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"age": rng.uniform(20, 80, 8000), "dose": rng.uniform(0, 1, 8000)})
     side = np.where(rng.random(8000) < 0.5, 1.0, -1.0)

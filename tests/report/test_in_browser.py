@@ -46,7 +46,7 @@ def test_nothing_is_cut_at_any_width(chromium, tmp_path, kind):
     assert chromium.messages() == []
 
 
-def test_the_first_screen_holds_statement_check_and_occasion(chromium, tmp_path):
+def test_guarantee_check_and_purpose_fit_on_the_first_screen(chromium, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(render(made("groups"), about=About("patients", "2031-01-31")), encoding="utf-8")
     chromium.size(1280, 800)

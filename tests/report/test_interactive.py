@@ -1,4 +1,4 @@
-"""What a report does in a browser beyond being read, and that it is whole without it."""
+"""The script of a report: it sorts, filters and copies tables and switches units; without it the page is complete."""
 
 import base64
 import re
@@ -58,7 +58,7 @@ def click(page, selector):
     page.execute_script("arguments[0].click()", page.find_element("css selector", selector))
 
 
-def test_a_table_is_sorted_by_keyboard_and_says_so(shown):
+def test_a_table_is_sorted_by_keyboard_and_announces_the_order(shown):
     page = shown()
     names = column(page, 0)
     heading = page.find_element("css selector", "#estimates-table thead th button")
@@ -134,7 +134,7 @@ def test_a_value_is_shown_under_the_pointer(shown):
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["line", "mixture"])
-def test_it_is_whole_without_scripts(shown, chromium, name, width):
+def test_a_page_is_complete_without_scripts(shown, chromium, name, width):
     chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         page = shown(name, width)
@@ -157,7 +157,7 @@ def test_nothing_is_requested_and_nothing_is_cut(shown, name, width, tmp_path):
     page.picture(tmp_path / f"report-{name}-{width}.png")
 
 
-def test_everything_that_works_by_mouse_can_be_reached_by_keyboard(shown):
+def test_every_control_can_be_reached_by_keyboard(shown):
     page = shown()
     reach = (
         "return [...document.querySelectorAll('button, input, summary, a, .wide')]"

@@ -1,4 +1,4 @@
-"""The report: what it must say, that it says nothing unpaid for, and that a browser and a screen reader can use it."""
+"""The report: its content, its escaping, and that it loads nothing and is accessible."""
 
 import base64
 import copy
@@ -78,7 +78,7 @@ def each_page(test):
 
 
 class Outline(HTMLParser):
-    """Elements in order, with attributes; complains about what is opened and not closed."""
+    """Elements in order with their attributes; fails if an element is opened and not closed."""
 
     VOID = frozenset({"meta", "link", "br", "input"})
 
@@ -148,7 +148,7 @@ class TestContent:
         assert render(load_model(tmp_path / "model.json")) == page
 
     @pytest.mark.parametrize("name", FITS)
-    def test_the_alarm_is_raised_where_it_must_be_and_only_there(self, name, pages):
+    def test_only_fits_that_are_not_private_have_a_banner(self, name, pages):
         alarm = name in ("seeded", "reference")
         assert ('class="banner"' in pages[name]) is alarm
         assert ("<title>NOT PRIVATE" in pages[name]) is alarm
@@ -168,13 +168,13 @@ class TestContent:
     def test_where_settings_came_from(self, models, name, setting, origin):
         assert {s.name: s.origin for s in models[name]._fit_summary().settings}[setting] == origin
 
-    def test_a_pinned_step_is_the_user_s(self):
+    def test_a_given_step_size_is_listed_as_given(self):
         fitted = DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
         found = {s.name: s for s in fitted._fit_summary().settings}
         assert found["n_iter"] == summary.Setting("n_iter", 3, summary.GIVEN)
         assert found["step_size"] == summary.Setting("step_size", 0.5, summary.GIVEN)
 
-    def test_an_unhelpful_fit_says_so(self, models):
+    def test_an_infeasible_plan_is_stated(self, models):
         poor = copy.deepcopy(models["seeded"])
         poor.plan_ = replace(poor.plan_, feasible=False, advice="a useful fit would take more")
         assert "expected little more than noise" in words(render(poor))
@@ -195,7 +195,7 @@ class TestContent:
         assert "column 0</th>" in page
 
     @pytest.mark.parametrize("thing", [DPStandardScaler(), None, "model"])
-    def test_something_else(self, thing):
+    def test_other_objects_are_refused(self, thing):
         with pytest.raises(ValueError, match=r"^model must be a fitted model of dpem, got \w+\.$"):
             render(thing)
 
@@ -218,7 +218,7 @@ class TestFacts:
             assert 0.5 < spent <= 1 + 1e-9
             assert math.fsum(part.share for part in parts) == pytest.approx(spent, rel=1e-12)
 
-    def test_a_row_pays_in_one_batch(self, models):
+    def test_shares_count_one_batch(self, models):
         queries = facts.queries(models["paper"])
         assert len(queries) > 1
         assert len(facts.charged_queries(queries)) == 1
@@ -244,11 +244,11 @@ class TestFacts:
         tolerance = 5 * math.sqrt(5 / (4 * count * D) if laplace else 1 / (2 * count * D))
         assert spread / coefficient_noise(fits[0]) == pytest.approx(1.0, abs=tolerance)
 
-    def test_without_noise_there_is_no_level(self, models):
+    def test_without_noise_there_is_no_error(self, models):
         assert coefficient_noise(models["reference"]) is None
 
     @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 0.01), (5.0, 0.1)])
-    def test_the_best_guess_is_randomised_response_s(self, epsilon, delta):
+    def test_randomised_response_attains_the_best_guess(self, epsilon, delta):
         """(ε, δ)-DP is attained by: tell the truth outright with probability δ, else randomised response."""
         expected = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
         assert facts.best_guess(epsilon, delta) == pytest.approx(expected)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
 from dpem._validation import ArgumentError
 from dpem.fitting.formula import CompiledFormula, missing_columns
@@ -93,10 +94,10 @@ class DerivedSource:
 
 
 def open_derived(
-    probe: Any,
+    probe: BaseEstimator,
     formula: CompiledFormula,
     X: Any,
-    y: Any,
+    y: object,
     weight: str | None = None,
     *,
     person: str | None = None,
@@ -136,7 +137,7 @@ def open_derived(
     return Table(source, names, formula.response, formula.column_levels)
 
 
-def derived_pieces(estimator: Any, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:
+def derived_pieces(estimator: BaseEstimator, formula: CompiledFormula, X: Any) -> Iterator[FloatArray]:
     """The design columns of new rows, piece by piece; other columns of a frame are ignored."""
     if is_frame(X):
         X = frame_of(X)

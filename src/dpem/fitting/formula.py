@@ -11,7 +11,6 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Any
 
 from dpem._validation import ArgumentError
 from dpem.fitting.formula_columns import expansion, interval, values
@@ -158,7 +157,7 @@ class CompiledFormula:
 
 
 def compiled(
-    text: Any, bounds: Any, levels: Any, *, needs_y: bool, y_bounds: Any = None, offset: bool = False
+    text: str, bounds: object, levels: object, *, needs_y: bool, y_bounds: object = None, offset: bool = False
 ) -> CompiledFormula:
     """The formula over columns with these bounds and levels, or a refusal; ``offset`` says whether it may have one."""
     left, right = sides(text, needs_y)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.interpolate import BSpline
@@ -82,7 +81,8 @@ def expansion(text: str, domain: Intervals) -> Polynomial | Spline | None:
     if not knots or not all(ends.low < k < ends.high for k in knots):
         example = f"bs(x, knots=[{(ends.low + ends.high) / 2:g}])"
         raise refusal(f"cannot have {shown!r}: give public knots inside the bounds, as in {example}.")
-    if not set(options) <= {"knots", "degree", "include_intercept"} or degree not in range(1, 6):
+    known = set(options) <= {"knots", "degree", "include_intercept"}
+    if not known or not isinstance(degree, int) or not 1 <= degree <= 5:
         raise refusal(f"cannot have {shown!r}: bs takes knots, a degree from 1 to 5 and include_intercept.")
     extended = np.array([ends.low] * (degree + 1) + knots + [ends.high] * (degree + 1), dtype=float)
     places = range(int(not options.get("include_intercept", False)), len(knots) + degree + 1)
@@ -90,14 +90,14 @@ def expansion(text: str, domain: Intervals) -> Polynomial | Spline | None:
     return Spline(node.args[0], ends, tuple(bases))
 
 
-def _options(node: ast.Call, names: tuple[str, ...]) -> dict[str, Any]:
+def _options(node: ast.Call, names: tuple[str, ...]) -> dict[str, object]:
     """The constant arguments after the first, by name."""
     named = dict(zip(names, node.args[1:], strict=False))
     named |= {keyword.arg or "**": keyword.value for keyword in node.keywords}
     return {name: _constant(value) for name, value in named.items()}
 
 
-def _constant(node: ast.expr) -> Any:
+def _constant(node: ast.expr) -> object:
     """The number, Boolean, text or list (in R: c(…)) that a node stands for; None for anything else."""
     if isinstance(node, ast.Call) and function_name(node) == "c":
         node = ast.List(node.args)

@@ -18,7 +18,7 @@ _FOREIGN = re.compile(
 )
 
 
-def sides(text: Any, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
+def sides(text: object, needs_y: bool) -> tuple[str | None, list[tuple[str, ...]]]:
     """The response and the terms, each term a tuple of expressions."""
     if not isinstance(text, str):
         raise ArgumentError("formula", f"must be a text such as 'y ~ x + C(g)', got {type(text).__name__}.")
@@ -68,7 +68,7 @@ def _expression(factor: Any) -> str:
     return text if factor.eval_method.value != "lookup" or is_identifier else f"`{text}`"
 
 
-def raw_columns(text: Any, *, needs_y: bool) -> tuple[str, ...]:
+def raw_columns(text: object, *, needs_y: bool) -> tuple[str, ...]:
     """The columns of the table that a formula reads, with those that only the response reads last."""
     return columns_read(*sides(text, needs_y))
 

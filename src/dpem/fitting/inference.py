@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
@@ -19,6 +19,9 @@ from dpem.fitting.diagnostics import Diagnostic
 from dpem.fitting.results import UnitModel
 from dpem.fitting.uncertainty import Contrasts, WaldTest, hypotheses_about, pandas_of, standard_errors
 from dpem.query import Array, FloatArray, Namespace
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 #: A Wald test of all slopes with a smaller p-value outweighs an inconclusive fit check.
 CLEAR = 0.001
@@ -34,7 +37,7 @@ class Predictions:
     se_eta: FloatArray
     model: RegressionResults
 
-    def summary_frame(self, alpha: float = 0.05) -> Any:
+    def summary_frame(self, alpha: float = 0.05) -> DataFrame:
         """A DataFrame of means, standard errors and intervals of level 1 − ``alpha``; where the response is a number,
         ``obs_ci_lower`` and ``obs_ci_upper`` are the prediction interval of a new response.
         """
@@ -66,7 +69,7 @@ class RegressionResults(UnitModel):
         """The offset at the released mean of the columns."""
         return 0.0
 
-    def _predictors(self, X: Any) -> FloatArray:
+    def _predictors(self, X: object) -> FloatArray:
         """The linear predictor of each row."""
         return self._design(X) @ self._coefficients()[1]
 
@@ -78,7 +81,7 @@ class RegressionResults(UnitModel):
             raise ValueError("this fit released no covariance of its coefficients, so they cannot be tested.")
         return errors.names[:k], errors.estimate[:k], errors.covariance
 
-    def _design(self, X: Any) -> FloatArray:
+    def _design(self, X: object) -> FloatArray:
         """The design matrix in the table's units, with a column of ones first; NaN where a value is missing."""
         schema, places = self._parameter_schema, self._places()
 
@@ -105,7 +108,7 @@ class RegressionResults(UnitModel):
 
     # --- public methods ---------------------------------------------------------------------------------------------
 
-    def cov_params(self) -> Any:
+    def cov_params(self) -> DataFrame:
         """The covariance matrix of the coefficients, by sampling and privacy noise together, as a DataFrame."""
         names, _, covariance = self._coefficients()
         return pandas_of(dict(zip(names, covariance.T, strict=True)), names)
@@ -135,7 +138,7 @@ class RegressionResults(UnitModel):
         R, q, _ = hypotheses_about(names, hypotheses)
         return WaldTest.of(R @ values - q, R @ covariance @ R.T, int(np.linalg.matrix_rank(R)))
 
-    def get_prediction(self, X: Any) -> Predictions:
+    def get_prediction(self, X: object) -> Predictions:
         """Predicted means of new rows with standard errors, confidence intervals and prediction intervals.
 
         Parameters
@@ -153,7 +156,7 @@ class RegressionResults(UnitModel):
         mean, slope = self._inverse_link(eta)
         return Predictions(mean, slope * error, eta, error, self)
 
-    def marginal_effects(self, X: Any = None) -> Any:
+    def marginal_effects(self, X: object = None) -> DataFrame:
         """Average marginal effects: the mean over rows of the derivative of the mean response by each coordinate, and
         for a level of the change from the baseline. As in statsmodels, each term of a formula is a coordinate.
 
@@ -214,7 +217,7 @@ class RegressionResults(UnitModel):
         gradient = (high_slope[:, None] * with_level - low_slope[:, None] * baseline).mean(axis=0)
         return float((high - low).mean()), gradient
 
-    def tidy(self, level: float = 0.95) -> Any:
+    def tidy(self, level: float = 0.95) -> DataFrame:
         """The coefficients as a DataFrame with the columns of R's ``broom::tidy``."""
         names, values, covariance = self._coefficients()
         contrasts = Contrasts(names, values, np.sqrt(np.diag(covariance)))
@@ -222,10 +225,10 @@ class RegressionResults(UnitModel):
         columns = {"term": list(names), "estimate": values, "std.error": contrasts.sd, "statistic": contrasts.statistic}
         return pandas_of({**columns, "p.value": contrasts.pvalue, "conf.low": low, "conf.high": high})
 
-    def glance(self) -> Any:
+    def glance(self) -> DataFrame:
         """The fit as a DataFrame of one row with the columns of R's ``broom::glance``."""
         plan, check = self.plan_, self.fit_check_
-        columns: dict[str, list[Any]] = {"model": [plan.model], "nobs": [plan.n], "epsilon": [plan.epsilon]}
+        columns: dict[str, list[object]] = {"model": [plan.model], "nobs": [plan.n], "epsilon": [plan.epsilon]}
         columns |= {"delta": [plan.delta], "df": [len(self._coefficients()[0])]}
         for name, attribute in (("sigma", "sigma_"), ("r.squared", "r_squared_"), ("dispersion", "dispersion_")):
             if getattr(self, attribute, None) is not None:
@@ -235,7 +238,9 @@ class RegressionResults(UnitModel):
         return pandas_of(columns)
 
 
-def compare(first: RegressionResults, second: RegressionResults, *, same_rows: bool = False) -> tuple[Any, WaldTest]:
+def compare(
+    first: RegressionResults, second: RegressionResults, *, same_rows: bool = False
+) -> tuple[DataFrame, WaldTest]:
     """The differences between the coefficients that two fits share, as a DataFrame, and a joint test that all are 0.
 
     Parameters

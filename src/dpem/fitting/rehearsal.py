@@ -11,14 +11,14 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpem._threads import keep_memory, single_blas
-from dpem.fitting.model import Model
+from dpem.fitting.model import Model, Theta
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Account, Curator, Price, SeededNoise
 from dpem.queries.narrow import NarrowQuery
@@ -83,9 +83,9 @@ class SimulatedCurator(Curator):
 
 
 def rehearse(
-    model: Model,
+    model: Model[Theta],
     steps: Sequence[Step],
-    theta: Any,
+    theta: Theta,
     *,
     n: int,
     seed: int,
@@ -111,9 +111,9 @@ class Errors(NamedTuple):
 
 @single_blas()
 def bootstrap(
-    model: Model,
+    model: Model[Theta],
     steps: Sequence[Step],
-    theta: Any,
+    theta: Theta,
     values: Callable[[State], FloatArray],
     *,
     n: int,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import array_api_compat.numpy as numpy_api
 import numpy as np
@@ -21,11 +21,14 @@ from dpem.fitting.step import Step
 from dpem.fitting.summary import GIVEN, Estimates, Extra, FitSummary, Profile, Setting, from_estimator
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.privacy import Guarantee
-from dpem.query import FloatArray
+from dpem.query import Array, FloatArray
 from dpem.tables.entries import Levels
 from dpem.tables.inputs import response_of
 from dpem.tables.new_rows import pieces, with_responses
 from dpem.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Fitted(BaseEstimator):
@@ -171,7 +174,7 @@ class UnitModel(FittedModel):
     def _from_content(cls, content: Mapping[str, object], guarantee: Guarantee) -> Self:
         return serialization.read_columns(cls, content, guarantee)
 
-    def _each(self, function: Callable[..., Any], X: Any, y: Any = None) -> Any:
+    def _each(self, function: Callable[..., Array], X: object, y: object = None) -> FloatArray:
         """Apply ``function(xp, theta, x, y)`` to new rows in unit coordinates, and stack the results."""
         check_is_fitted(self)
         return np.concatenate([np.asarray(function(numpy_api, self.theta_, *piece)) for piece in self._unit_rows(X, y)])
@@ -185,7 +188,7 @@ class UnitModel(FittedModel):
         """The schema of the coordinates that the parameters describe."""
         return self.schema_ if self.chosen_ is None else self.schema_.take(self.chosen_)
 
-    def _unit_rows(self, X: Any, y: Any) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+    def _unit_rows(self, X: object, y: object) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         """New rows, and their responses if given, in unit coordinates, piece by piece."""
         schema = self._parameter_schema
         formula = getattr(self, "_formula_", None)
@@ -223,7 +226,7 @@ class UnitModel(FittedModel):
         """
         return self._errors.intervals(level)
 
-    def summary(self, level: float = 0.95) -> Any:
+    def summary(self, level: float = 0.95) -> DataFrame:
         """A DataFrame with a row for each parameter: the estimate, the standard error and its parts (sampling, privacy,
         misfit), the interval, and the detectable size. Its ``attrs`` hold the fit check and a note on the errors.
         """
@@ -244,7 +247,7 @@ class UnitModel(FittedModel):
 class Regressor(RegressorMixin):
     """A scikit-learn regressor whose score reads responses as a fit does, entry by entry."""
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """R² of the predictions, over the rows that have a response.
 
         Parameters

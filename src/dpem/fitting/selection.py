@@ -57,10 +57,7 @@ class MeanResidual(NarrowQuery):
     """
 
     source: ScaledResiduals = field(repr=False)
-
-    @property
-    def label(self) -> str:
-        return "mean residual"
+    label: str = "mean residual"
 
     @property
     def bound(self) -> Bound:
@@ -89,11 +86,8 @@ class ThresholdScores(NarrowQuery):
     source: ScaledResiduals = field(repr=False)
     mean: float = 0.0
     without: NDArray[np.intp] | None = field(default=None, repr=False)
+    label: str = "the threshold of each column that best separates rows above from rows below"
     fold_rounding: ClassVar[float] = 4 * SIDE_BINS * float(np.finfo(float).eps)
-
-    @property
-    def label(self) -> str:
-        return "the threshold of each column that best separates rows above from rows below"
 
     @property
     def bound(self) -> Bound:

@@ -7,13 +7,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import chdtrc, ndtr, ndtri
 
 from dpem._validation import ArgumentError, describe, is_fraction
 from dpem.query import FloatArray
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Uncertainty:
                 ends[j] = self.estimate[j] * math.exp(-ratio), self.estimate[j] * upper
         return ends
 
-    def frame(self, level: float) -> Any:
+    def frame(self, level: float) -> DataFrame:
         """A DataFrame with a row for each parameter, and a method ``as_latex``.
 
         ``detectable`` is the true size that a test at 5 % detects with power 80 %: 2.8 standard errors.
@@ -104,7 +107,7 @@ KINDS = ("", "share", "size", "positive")
 DETECTABLE = float(-ndtri(0.025) + ndtri(0.8))
 
 
-def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None = None) -> Any:
+def pandas_of(columns: Mapping[str, object], index: Sequence[str] | None = None) -> DataFrame:
     """The columns as a pandas DataFrame."""
     return _pandas().DataFrame(columns, index=None if index is None else list(index))
 
@@ -118,12 +121,12 @@ def _pandas() -> Any:
 
 
 @functools.cache
-def _summary_class() -> Any:
+def _summary_class() -> type[DataFrame]:
     class Summary(_pandas().DataFrame):  # type: ignore[misc]
         """A table of parameters."""
 
         @property
-        def _constructor(self) -> Any:
+        def _constructor(self) -> type[DataFrame]:
             return Summary
 
         def as_latex(self, **options: object) -> str:
@@ -156,7 +159,7 @@ class Contrasts:
         half_width = _critical_value(level) * self.sd
         return np.column_stack([self.effect - half_width, self.effect + half_width])
 
-    def summary_frame(self, level: float = 0.95) -> Any:
+    def summary_frame(self, level: float = 0.95) -> DataFrame:
         """A DataFrame with a row for each combination."""
         low, high = self.conf_int(level).T
         columns = {"coef": self.effect, "std err": self.sd, "z": self.statistic, "P>|z|": self.pvalue}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
 from dpem import _validation as arguments
 from dpem._validation import ArgumentError
@@ -120,7 +121,7 @@ class WeightedFit:
     weights: str | None
     max_weight: float | None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: object, y: object = None, sample_weight: object = None) -> Self:
         """Fit the model to the rows under differential privacy.
 
         Parameters
@@ -148,7 +149,7 @@ class WeightedFit:
         return self
 
 
-def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
+def _with_column(X: Any, values: object, y: object) -> tuple[object, object, str]:
     """The rows with the weights as their last column, the responses, and the name of that column."""
     if is_dask(X) or is_source(X) or is_on_device(X):
         raise ArgumentError(
@@ -171,7 +172,7 @@ def _with_column(X: Any, values: Any, y: Any) -> tuple[Any, Any, str]:
     return np.column_stack([X, weights]), y, f"x{np.shape(X)[1]}"
 
 
-def without_weight(estimator: Any, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
+def without_weight(estimator: BaseEstimator, names: tuple[str, ...], weight: str | None) -> tuple[str, ...]:
     """The names without that of the weights; also removes it from the estimator's ``feature_names_in_`` and
     ``n_features_in_``.
     """
