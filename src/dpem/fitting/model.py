@@ -62,7 +62,7 @@ class PredictedFit(NamedTuple):
 
 @dataclass(frozen=True)
 class Model(ABC, Generic[Theta]):
-    """A model at its public settings: the steps of its fit, the density of rows, and simulated rows.
+    """A model at its public settings: the steps of its fit, their prediction, and the density of rows.
 
     Everything is in unit coordinates of the ``schema``. ``theta`` is the model's frozen record of parameters, whose
     type a subclass names: ``class Ridge(Model[Parameters])``.
@@ -84,9 +84,9 @@ class Model(ABC, Generic[Theta]):
     def simpler(self, theta: Theta) -> Theta:
         """The parameters of the simpler model with which the fit check compares, from the fitted ones."""
 
-    @abstractmethod
     def draw(self, theta: Theta, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
-        """Simulate n rows in unit coordinates, and their responses where the model has one."""
+        """Simulate n rows in unit coordinates, and their responses where the model has one: for the bootstrap only."""
+        raise NotImplementedError
 
     def start(self) -> State:
         """The state before the first release."""

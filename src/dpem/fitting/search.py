@@ -69,7 +69,7 @@ class CandidateScores:
 
     @property
     def label(self) -> str:
-        return f"log-density of {len(self.densities)} candidates beside their average, clamped at {self.most:.4g}"
+        return f"log-density of {len(self.densities)} candidates relative to their average, clamped at {self.most:.4g}"
 
     @property
     def bound(self) -> Bound:

@@ -79,10 +79,6 @@ class Family(ABC):
     @abstractmethod
     def link(self, mean: float) -> float: ...
 
-    @abstractmethod
-    def draw(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Responses in unit coordinates."""
-
 
 @dataclass(frozen=True)
 class Bernoulli(Family):
@@ -125,9 +121,6 @@ class Bernoulli(Family):
     def link(self, mean: float) -> float:
         mean = min(max(mean, 1e-6), 1 - 1e-6)
         return math.log(mean / (1 - mean))
-
-    def draw(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return np.where(rng.random(len(eta)) < self.mean(np, eta), 1.0, -1.0) / 3.0
 
 
 @dataclass(frozen=True)
@@ -190,9 +183,6 @@ class Poisson(Family):
 
     def link(self, mean: float) -> float:
         return math.log(max(mean, 1e-6))
-
-    def draw(self, eta: FloatArray, rng: np.random.Generator) -> FloatArray:
-        return np.clip((rng.poisson(np.exp(eta)) - self.middle) / self.half, -1.0, 1.0)
 
 
 def distribution(k: FloatArray, mu: FloatArray, dispersion: float, more: float = 0.0) -> FloatArray:

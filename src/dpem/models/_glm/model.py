@@ -230,8 +230,3 @@ class GeneralisedLinearModel(Model):
         submodel = self.on(theta.chosen)
         level = self.family.link(theta.response) - float(submodel.predictor(submodel.offset)(np, theta.mean[None])[0])
         return replace(theta, intercept=level + float(submodel.offset[0]), coef=submodel.offset[1:])
-
-    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
-        root = np.linalg.cholesky(theta.covariance + 1e-12 * np.eye(len(theta.mean)))
-        x = np.clip(theta.mean + rng.standard_normal((n, len(theta.mean))) @ root.T, -1.0, 1.0)
-        return x, self.family.draw(self.eta(np, theta, x), rng)

@@ -18,9 +18,7 @@ from dpem.fitting.surrogate import ScoreStep, SurrogateFit, SurrogateModel, erro
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.gaussian_mixture.component_number import MOST
 from dpem.models.gaussian_mixture.covariance_types import TYPES, CovarianceType
-from dpem.models.gaussian_mixture.family import inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.location import Presence
 from dpem.models.gaussian_mixture.planning import EFFECT, Shares, predicted_fit, shares_of
 from dpem.models.gaussian_mixture.score_steps import ExactEM, MixtureCheck
 from dpem.models.gaussian_mixture.start_steps import FindCentres, FindMargins, FindShape, FindSpreads, StartFromSketch
@@ -172,12 +170,6 @@ class GaussianMixture(SurrogateModel):
         """One Gaussian, correlated, with the mean and the covariance of the whole mixture."""
         one = mixture_of(theta).pooled()
         return replace(theta, weights=one.weights, means=one.means, covariances=one.covariances)
-
-    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
-        rows = inside(mixture_of(theta), n, rng)
-        rows = with_missing(rows, Presence(theta.seen, theta.empty).patterns(n, rng))
-        rows[rng.random(n) < theta.empty] = np.nan
-        return rows, None
 
 
 def mixture_of(theta: Parameters) -> Gaussians:

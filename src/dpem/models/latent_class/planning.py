@@ -98,10 +98,6 @@ class LatentClass(SurrogateModel):
         """
         return replace(theta, weights=np.ones(1), probabilities=(theta.weights @ theta.probabilities)[None])
 
-    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, None]:
-        family = ClassFamily(len(theta.weights), self.items, theta.observed, theta.weights @ theta.probabilities)
-        return family.draw(theta.classes, n, rng), None
-
 
 def most_classes(items: Items) -> int:
     """How many classes there can be: no more parameters than there are patterns of answers, and at least 3 items.

@@ -110,7 +110,3 @@ class LinearRegression(Model):
 
     def simpler(self, theta: Parameters) -> Parameters:
         return replace(theta, intercept=theta.y_mean, coef=np.zeros_like(theta.coef), sigma=theta.y_spread)
-
-    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray | None]:
-        x = theta.mean + rng.standard_normal((n, len(theta.mean))) @ np.linalg.cholesky(theta.covariance).T
-        return x, theta.intercept + x @ theta.coef + theta.sigma * rng.standard_normal(n)

@@ -225,10 +225,6 @@ class MixtureRegression(SurrogateModel):
             spreads=np.array([spread]),
         )
 
-    def draw(self, theta: Parameters, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        x, y, _ = self.sample(theta, n, rng)
-        return x, y
-
     def sample(
         self, theta: Parameters, n: int, rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
