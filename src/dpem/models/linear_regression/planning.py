@@ -67,18 +67,28 @@ def moment_radius(p: int) -> float:
 
 
 def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division:
-    """The division of the price for p coordinates; ``columns`` are those of the table, where some have several."""
+    """The division of the price for p coordinates; ``columns`` are those of the table, where a factor has several
+    coordinates. Shares of auxiliary releases fall where rows are many for the budget, so that the scores get more.
+    """
 
-    def enough(size: float, noise: float, bounds: tuple[float, float]) -> float:
-        """The share with which a mean of that ℓ2 sensitivity over n has that noise, between bounds."""
-        rho = (size * sizes.rows_per_person / (sizes.n * noise)) ** 2 / 2
+    def share(sensitivity: float, noise: float, bounds: tuple[float, float]) -> float:
+        """The share that gives a mean of this sensitivity over the rows this noise, between bounds."""
+        rho = (sensitivity * sizes.rows_per_person / (sizes.n * noise)) ** 2 / 2
         return min(max(rho / sizes.rho, bounds[0]), bounds[1])
 
-    count = (p if columns is None else columns) + 1
-    shares = enough(math.sqrt(2 * count), TUNING.share_noise, TUNING.columns)
-    moments = enough(math.sqrt(2) * TUNING.moment_radius**2 * (p + 2), TUNING.moment_noise, TUNING.moments)
-    information, check = TUNING.lengths + TUNING.information * moments, CHECK_SHARE if sizes.check else 0.0
-    fixed = (shares, moments, information, TUNING.residuals, TUNING.level, TUNING.variance)
+    histograms = math.sqrt(2 * ((p if columns is None else columns) + 1))
+    gram = math.sqrt(2) * TUNING.moment_radius**2 * (p + 2)
+    least, usual, most = TUNING.moments
+    usual = share(gram, TUNING.accurate_moment_noise, (least, usual))
+    fixed = (
+        share(histograms, min(TUNING.share_noise, TUNING.level_noise_ratio / p), TUNING.columns),
+        moments := share(gram, TUNING.moment_noise, (usual, most)),
+        TUNING.lengths + TUNING.information * moments,
+        share(math.sqrt(2), TUNING.tail_noise, TUNING.residuals),
+        share(math.sqrt(2), TUNING.tail_noise, TUNING.level),
+        TUNING.variance,
+    )
+    check = CHECK_SHARE if sizes.check else 0.0
     return Division(p, *prices(sizes.rho, (*fixed, 1 - math.fsum((*fixed, check)), check)))
 
 

@@ -22,7 +22,7 @@ class Tuning:
     lopsided: float = 0.75
     reach: float = 3.3
     #: Standard deviations of noise below which a level's share makes it too rare to estimate.
-    rare_level: float = 2.5
+    rare_level: float = 3.5
 
     # --- moments and first coefficients -----------------------------------------------------------------------------
     #: Mean square that correlations have at least.
@@ -63,7 +63,7 @@ class Tuning:
     #: How much that direction varies between scores of moderate and of great length, as a part of it; the part of the
     #: price of the tails for it; and the noise it is to have.
     tails_vary: float = 0.5
-    direction_share: float = 0.3
+    direction_share: float = 0.4
     direction_noise: float = 0.1
     #: Where the mean and size of residuals are released last: the nearest and farthest clip, and the noise to aim at.
     level_clips: tuple[float, float] = (3.5, 40.0)
@@ -110,24 +110,31 @@ class Tuning:
     r_squared_error: float = 0.01
     unknown_r_squared: float = 0.5
 
-    # --- prices -----------------------------------------------------------------------------------------------------
-    #: Shares of columns and of moments, least and most, and of information as a part of that of moments.
-    columns: tuple[float, float] = (0.05, 0.08)
-    moments: tuple[float, float] = (0.04, 0.20)
+    # --- prices (studies.linear_regression_tables, studies.linear_regression_simulated laws and levels) -----------
+    #: Least and largest share of the histograms of columns; least, usual and largest share of the moments, and the
+    #: information's share over that of the moments.
+    columns: tuple[float, float] = (0.03, 0.08)
+    moments: tuple[float, float, float] = (0.015, 0.04, 0.20)
     information: float = 0.25
-    #: Share of the histogram of leverage, as a part of the information's; those of the histogram of residuals, of
-    #: their mean, and of the sandwich.
+    #: Share of the histogram of leverage over that of the information, and what is added to the information's share.
     lengths_share: float = 0.4
     lengths: float = 0.02
-    residuals: float = 0.10
-    level: float = 0.06
-    variance: float = 0.025
+    #: Shares of the histogram and direction of the scores' tails and of the residuals' last mean, least and largest;
+    #: share of the sandwich.
+    residuals: tuple[float, float] = (0.08, 0.13)
+    level: tuple[float, float] = (0.03, 0.06)
+    variance: float = 0.015
     #: How the prices of the steps along the score grow; residuals are looked at after so many of them.
     growth: tuple[float, ...] = (0.6, 1.0, 1.6, 2.6, 4.0)
     early: int = 2
-    #: The noise that shares in histograms of columns, and second moments, are to have.
+    #: Noise to which shares follow: of a share in the histogram of a column, and, times the number of coordinates, of
+    #: one with many levels; of second moments, from which on their share exceeds the usual one, or falls below it; and
+    #: of a share of the scores' tails.
     share_noise: float = 0.02
+    level_noise_ratio: float = 0.1
     moment_noise: float = 0.05
+    accurate_moment_noise: float = 0.012
+    tail_noise: float = 0.0005
 
     # --- choice of columns (studies.linear_regression wide) ---------------------------------------------------------
     #: Shares of: middle of the response, choice, columns, moments, information, residuals, level, variance, steps.
