@@ -1,6 +1,7 @@
 """A folder of small files, a ledger, and the command in this process."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,16 @@ def _write(table: pa.Table, stem: str) -> None:
     feather.write_feather(table, f"{stem}.arrow", compression="uncompressed")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An otherwise empty folder with a mixture, two regressions, and a ledger of (1, 1e-3) for patients."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPEM_LEDGER", raising=False)
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a mixture, two regressions, and a ledger of (1, 1e-3) for patients."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("files"))
+        _write_files()
+        return Path.cwd()
+
+
+def _write_files() -> None:
     rng = np.random.default_rng(0)
     sign = rng.choice([-1.0, 1.0], size=N)
     rows = sign[:, None] * BETA + 0.5 * rng.standard_normal((N, 3))
@@ -66,4 +72,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     columns = {name: pa.array(column, from_pandas=True) for name, column in zip(NAMES, missing.T, strict=True)}
     _write(pa.table({**columns, "outcome": X @ BETA + noise}), "missing")
     Ledger(LEDGER).open("patients", 1.0, 1e-3)
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the files, in the current folder."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPEM_LEDGER", raising=False)
     return tmp_path

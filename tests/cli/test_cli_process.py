@@ -55,14 +55,12 @@ def test_long_work_is_named(monkeypatch, capsys):
     assert capsys.readouterr().err == "dpem: choosing settings ...\n"
 
 
-@pytest.mark.parametrize(
-    ("loaded", "absent"),
-    [
-        ("dpem.cli.main", ("numpy", "sqlalchemy", "tqdm")),
-        ("dpem.cli.fit", ("numpy", "sklearn", "numba", "pyarrow")),
-        ("dpem.privacy.ledger", ("numpy", "scipy", "opendp", "sklearn")),
-    ],
-)
-def test_fast_commands_import_little(loaded, absent):
-    text = f"import sys, {loaded}; print(*[name for name in {absent!r} if name in sys.modules])"
-    assert run("-c", text).stdout == "\n"
+def test_help_and_ledger_commands_import_little():
+    program = """
+import sys
+import dpem.cli.main, dpem.cli.fit
+print([name for name in ("numpy", "sqlalchemy", "tqdm", "sklearn", "numba", "pyarrow") if name in sys.modules])
+import dpem.privacy.ledger
+print([name for name in ("numpy", "scipy", "opendp", "sklearn") if name in sys.modules])
+"""
+    assert run("-c", program).stdout == "[]\n[]\n"
