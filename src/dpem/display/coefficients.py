@@ -70,10 +70,8 @@ def draw_estimates(fits: Mapping[str, Estimates], ax: Axes | None, names: Sequen
         raise ValueError(f"names must be parameters of the model, but {unknown[0]!r} is not.")
     rows = list(names or all_names)
     ends = {label: _ends(estimates, rows) for label, estimates in fits.items()}
-    common_unit = all(estimates.scale is not None for estimates in fits.values())
-    if ax is not None or common_unit:
-        groups = [list(range(len(rows)))]
-    else:
+    groups = [list(range(len(rows)))]
+    if ax is None and any(estimates.scale is None for estimates in fits.values()):
         groups = group_by_size(np.nanmax([np.nanmax(np.abs(part), axis=1) for part in ends.values()], axis=0))
     heights = [0.9 + 0.3 * len(group) for group in groups]
     size: dict[str, Any] = {"figsize": (6.8, sum(heights)), "height_ratios": heights}

@@ -34,8 +34,6 @@ class Columns:
         )
 
     def digests(self) -> dict[str, str]:
-        """The first eight digits of the digest of each column's bounds or levels: a ledger compares them, to notice
-        that a fit is charged to another table's budget.
-        """
+        """The first digits of the digest of each column's bounds or levels, by which a ledger recognises the table."""
         bounds = {name: digest({"bounds": list(pair)})[:8] for name, pair in self.bounds.items()}
         return bounds | {name: digest({"levels": list(column.labels)})[:8] for name, column in self.levels.items()}

@@ -7,7 +7,6 @@ released, so a rehearsal costs nothing.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,15 +20,11 @@ from dpem._threads import keep_memory, single_blas
 from dpem.fitting.model import Model, Theta
 from dpem.fitting.step import State, Step, run_steps
 from dpem.privacy import Account, Curator, Price, SeededNoise
-from dpem.queries.narrow import NarrowQuery
 from dpem.query import FloatArray, Query
 from dpem.tables import ArraySource
-from dpem.tables.blocks import numpy_api
 
 #: At most this many rows are drawn; for longer tables the sampling error is scaled.
 MOST_ROWS = 20_000
-#: Rows that are summed at a time, so that they fit into a core's cache.
-PIECE = 4096
 #: :func:`boundary_sample` takes the rows whose two most probable components differ by less than BOUNDARY in log-odds,
 #: and one in THIN of the others.
 BOUNDARY, THIN = 4.0, 8
@@ -55,7 +50,7 @@ class SimulatedCurator(Curator):
         keep_memory()
         noise = SeededNoise(seed)
         super().__init__(source, Account(math.inf, 0.5), noise, rows_per_person=rows_per_person)
-        self._n, self._rows = n, source
+        self._n = n
 
     @property
     def n_rows(self) -> int:
@@ -70,36 +65,7 @@ class SimulatedCurator(Curator):
 
     @np.errstate(all="ignore")
     def _mean(self, query: Query) -> FloatArray:
-        if not isinstance(query, NarrowQuery):
-            return self._source.total(query) / self._source.n_rows
-        parts = []
-        for chunk in self._rows.chunks():
-            for first in range(0, len(chunk.X), PIECE):
-                x, y = chunk.X[first : first + PIECE], None if chunk.y is None else chunk.y[first : first + PIECE]
-                if not np.array_equal(query.schema.column, np.arange(x.shape[1])):
-                    x = x[:, query.schema.column]
-                parts.append(query.contributions(numpy_api, x, y))
-        return np.asarray(sum(parts[1:], start=parts[0]) / self._source.n_rows)
-
-
-def rehearse(
-    model: Model[Theta],
-    steps: Sequence[Step],
-    theta: Theta,
-    *,
-    n: int,
-    seed: int,
-    rows: int = MOST_ROWS,
-    rows_per_person: int = 1,
-    private: bool = True,
-) -> State:
-    """The state after the steps on rows drawn from θ with the noise of n rows; without noise if not ``private``."""
-    unit_model = replace(model, schema=model.schema.unit())
-    x, y = model.draw(theta, min(n, rows), generator(seed))
-    curator = SimulatedCurator(ArraySource(x, y), n, seed + 1, rows_per_person)
-    if not private:
-        steps = [replace(step, rho=math.inf) for step in steps]
-    return run_steps(curator, unit_model, steps, unit_model.start())
+        return self._source.total(query) / self._source.n_rows
 
 
 class Errors(NamedTuple):
@@ -128,11 +94,17 @@ def bootstrap(
     n > ``rows`` the sampling error is that of ``rows`` rows times √(rows/n). The noise is always that of n rows.
     """
 
+    unit_model = replace(model, schema=model.schema.unit())
+
+    def estimate(repeat: int, private: bool) -> FloatArray:
+        x, y = model.draw(theta, min(n, rows), generator(seed + 2 * repeat))
+        curator = SimulatedCurator(ArraySource(x, y), n, seed + 2 * repeat + 1, rows_per_person)
+        paid = steps if private else [replace(step, rho=math.inf) for step in steps]
+        return values(run_steps(curator, unit_model, paid, unit_model.start()))
+
     def spread(private: bool) -> FloatArray:
         """Half the distance between the 16 % and 84 % quantiles: a standard deviation that is robust to outliers."""
-        repeat = functools.partial(rehearse, n=n, rows=rows, rows_per_person=rows_per_person, private=private)
-        estimates = [values(repeat(model, steps, theta, seed=seed + 2 * i)) for i in range(repeats)]
-        low, high = np.quantile(np.array(estimates), [0.1587, 0.8413], axis=0)
+        low, high = np.quantile([estimate(i, private) for i in range(repeats)], [0.1587, 0.8413], axis=0)
         return np.asarray((high - low) / 2)
 
     total, sampling = spread(private=True), spread(private=False)

@@ -166,7 +166,8 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
         n, d, k = source.n_rows, source.n_features, len(points)
         rows_per_person = arguments.rows_per_person(self.rows_per_person, n)
         share = (1 - CHOICE_SHARE) * price.rho / k
-        candidates = [_priced(self._candidate(point, delta), share, X, y) for point in points]
+        settings = {**self._unit(), "delta": delta, "random_state": None}
+        candidates = [_priced(clone(self.estimator).set_params(**point, **settings), share, X, y) for point in points]
         plan = Plan("grid-search", n, d, epsilon, delta, rows_per_person, (), price, settings={"candidates": k})
 
         def run(curator: Curator) -> tuple[tuple[PrivateFit, ...], int]:
@@ -235,9 +236,6 @@ class DPGridSearch(MetaEstimatorMixin, PrivateFit):
                 reason = "is the same for all candidates" if name in _FIXED else "is no argument of the estimator"
                 raise ArgumentError("param_grid", f"must name arguments that may differ, but {name!r} {reason}.")
         return points
-
-    def _candidate(self, point: Mapping[str, object], delta: float) -> PrivateFit:
-        return clone(self.estimator).set_params(**point, **self._unit(), delta=delta, random_state=None)
 
     def _fitted(self, index: int, candidate: PrivateFit, X: object, y: object) -> PrivateFit:
         seed = None if self.random_state is None else int(self.random_state) + 1 + index
