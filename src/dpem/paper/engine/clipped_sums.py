@@ -168,13 +168,13 @@ def add_in_ball(XT, a, c, beta, centre, radius, has_missing, out):  # type: igno
 
 
 @_compiled
-def accumulate_sparse(data, indices, indptr, first, sound, a, A, low, high, line, has_missing, c, c_max, beta, out):  # type: ignore[no-untyped-def]
+def accumulate_sparse(data, indices, indptr, first, valid, a, A, low, high, line, has_missing, c, c_max, beta, out):  # type: ignore[no-untyped-def]
     """The sums of :func:`accumulate` in float64, minus Σ a_i·e(0), which is the same for every column and is the last
     number of ``out``.
     """
     d, zero = out.shape[0] - 1, entry(0.0, low, high, line, None)
-    for i in range(sound.shape[0]):
-        if sound[i]:
+    for i in range(valid.shape[0]):
+        if valid[i]:
             a_i, c_i = clamp(a[i], -A, A), clamp(c[i], -1.0, c_max)
             out[d] += a_i * zero
             for e in range(indptr[first + i], indptr[first + i + 1]):

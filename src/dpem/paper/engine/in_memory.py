@@ -78,8 +78,8 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
     entries. An entry that is not stored is 0; a stored not-a-number is a missing entry, if the model has missing
     entries.
 
-    *Lemma.* A contribution is within its bound whatever the stored arrays contain. *Proof.* Rows that are not sound are
-    skipped. A sound row has each column at most once, so each coordinate of its contribution is one clipped product,
+    *Lemma.* A contribution is within its bound whatever the stored arrays contain. *Proof.* Rows that are not valid are
+    skipped. A valid row has each column at most once, so each coordinate of its contribution is one clipped product,
     as for dense rows. ∎
     """
     q, X, y, has_missing = query, chunk.X, None if chunk.y is None else response(chunk), query.has_missing
@@ -91,13 +91,13 @@ def sparse_sum(query: WideQuery, chunk: Chunk) -> FloatArray:
         end = min(n, (task + 1) * length)
         for first in range(task * length, end, TASK):
             rows = slice(first, min(end, first + TASK))
-            stored, sound = valid_rows(X, rows.start, rows.stop)
-            fitted, missing_variance = np.zeros(len(sound)), np.zeros(len(sound))
+            stored, valid = valid_rows(X, rows.start, rows.stop)
+            fitted, missing_variance = np.zeros(len(valid)), np.zeros(len(valid))
             if beta.any():
-                projections.project_sparse(*stored, first, sound, beta, has_missing, fitted, missing_variance)
+                projections.project_sparse(*stored, first, valid, beta, has_missing, fitted, missing_variance)
             a, c = weights_of(q, fitted, missing_variance, y, rows)
             c = c if has_missing else missing_variance  # not used, but must have this length
-            clipped_sums.accumulate_sparse(*stored, first, sound, a, A, *entry, has_missing, c, c_max, beta, out[task])
+            clipped_sums.accumulate_sparse(*stored, first, valid, a, A, *entry, has_missing, c, c_max, beta, out[task])
 
     run_in_parallel(work, tasks)
     sums = out.sum(axis=0)

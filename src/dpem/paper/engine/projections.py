@@ -111,11 +111,11 @@ def project_columns(XT, where, beta, first, fitted, missing_variance):  # type: 
 
 
 @_reordered
-def project_sparse(data, indices, indptr, first, sound, beta, has_missing, fitted, missing_variance):  # type: ignore[no-untyped-def]
+def project_sparse(data, indices, indptr, first, valid, beta, has_missing, fitted, missing_variance):  # type: ignore[no-untyped-def]
     """The products of :func:`project` from the stored entries; the others are 0 and not missing."""
     for i in range(fitted.shape[0]):
         total, absent = 0.0, 0.0
-        if sound[i]:
+        if valid[i]:
             for e in range(indptr[first + i], indptr[first + i + 1]):
                 x, b = np.float64(data[e]), beta[indices[e]]
                 if has_missing and x != x:
