@@ -8,7 +8,7 @@ from dpem.models._glm import families, surrogate
 from dpem.models.gaussian_mixture import state
 from dpem.models.latent_class import family as latent_class
 from dpem.models.mixture_regression import planning
-from dpem.models.mixture_regression import steps as mixture_regression
+from dpem.models.mixture_regression import tuning as mixture_regression
 
 
 def small_designs(patch: Any) -> None:

@@ -14,10 +14,11 @@ from dpem.audit.tape import record
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import run_steps
-from dpem.models.mixture_regression import cells, newton, steps
+from dpem.models.mixture_regression import cells, start
 from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
-from dpem.models.mixture_regression.steps import TUNING
+from dpem.models.mixture_regression.scores import Estimate
+from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.tables import ArraySource
 
@@ -68,8 +69,8 @@ def test_without_noise_the_steps_end_where_em_ends_from_the_same_start(with_inte
     curator = Curator(ArraySource(X, y), Account(math.inf, 0.5), SeededNoise(0))
     state = run_steps(curator, model, asked[:5], model.start())
     nothing = np.zeros((state.fit.family.count, state.fit.family.count))
-    start = replace(state, estimate=newton.Estimate(state.starts[0], nothing))
-    before = estimator._attributes(model.published(start, len(y)), schema)
+    at_start = replace(state, estimate=Estimate(state.starts[0], nothing))
+    before = estimator._attributes(model.published(at_start, len(y)), schema)
     after = estimator._attributes(run_steps(curator, model, asked[5:], state).theta, schema)
     names = ("coef_", "intercept_", "sigma_", "weights_")
     optimum = plain_em(X, y, *(before[name] for name in names), with_ones=with_intercept)
@@ -273,8 +274,8 @@ def test_a_start_that_mostly_fails_is_called_infeasible():
 @pytest.mark.filterwarnings("ignore")
 def test_a_fit_replayed_on_neighbours_differs_only_as_promised(monkeypatch):
     monkeypatch.setattr(cells, "RESTARTS", 1)  # what follows the answers is the same on all neighbours
-    monkeypatch.setattr(steps, "CELLS", {1: (4, 5), 2: (3, 5)})
-    monkeypatch.setattr(mixture_regression, "TUNING", replace(TUNING, scores=2))
+    monkeypatch.setattr(start, "CELLS", {1: (4, 5), 2: (3, 5)})
+    monkeypatch.setattr(mixture_regression, "TUNING", replace(TUNING, scores=2, newton=2))
     monkeypatch.setattr(mixture_regression, "predict_fit", lambda *_: PredictedFit())
     X, y, _ = people(120)
     X[::9, 0] = np.nan

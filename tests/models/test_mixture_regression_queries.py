@@ -8,7 +8,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from dpem.models.mixture_regression import newton
+from dpem.models.mixture_regression import scores
 from dpem.models.mixture_regression.cells import Cells, edges, fit_cells
 from dpem.models.mixture_regression.components import Components, Frame
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
@@ -24,6 +24,12 @@ from dpem.models.mixture_regression.queries import (
     UnevenSpread,
 )
 from dpem.models.mixture_regression.rows import first_rows
+from dpem.models.mixture_regression.scores import (
+    Estimate,
+    ExpectedScores,
+    ScoreAnswer,
+    combined_estimate,
+)
 from dpem.queries.narrow import into_ball
 from dpem.tables.schema import Schema
 
@@ -88,35 +94,72 @@ def test_em_is_weighted_least_squares_on_repeated_rows():
     assert np.allclose(one.weights, share.sum(axis=0) / share.sum())
 
 
-def test_the_jacobian_is_the_derivative_of_the_mean_score():
+def test_the_jacobian_is_the_derivative_of_the_mean_score(monkeypatch):
+    monkeypatch.setattr(scores, "SIMULATED_PAIRS", 4000)
     own, theta = family(), some_components()
-    expected = newton.ExpectedScores.at(schema(), own, theta, n=4000)
-    query = expected.query
+    expected = ExpectedScores.at(schema(), own, theta)
 
     def mean(step):
         v, t, weight = simulated_rows(own.moved(theta, step), 4000)
-        whole = own.scores_of(xp, theta, v, t, np.ones(len(t))) @ query.whitener
-        return weight @ into_ball(xp, whole, query.radius)
+        return weight @ expected.query.each_of(xp, v, t, np.ones(len(t)))
 
-    assert np.allclose(mean(np.zeros(own.count)), expected.mean)
     for place in (0, 1, 4, 7, 10):
         step = 0.02 * np.eye(own.count)[place]
         assert np.allclose((mean(step) - mean(-step)) / 0.04, expected.jacobian[:, place], atol=0.03), place
 
 
-def test_a_newton_step_goes_to_the_components_that_rows_follow_as_far_as_the_noise_allows():
+def test_the_mean_of_centered_scores_is_zero_whatever_the_columns_are():
+    """Rows follow the components, columns are skewed: the mean of the clipped scores alone is not 0."""
+    own, theta, rng = family(), some_components(), np.random.default_rng(0)
+    query, n = ExpectedScores.at(schema(), own, theta).query, 200_000
+    skewed = np.exp(rng.standard_normal((n, 2))) - 1
+    v = np.column_stack([np.ones(n), skewed, rng.random(n) < 0.1])
+    k = rng.choice(2, n, p=theta.weights)
+    t = np.sum(v * theta.coefficients[k], axis=1) + theta.spreads[k] * rng.standard_normal(n)
+    clipped = into_ball(xp, own.scores_of(xp, theta, v, t, np.ones(n)) @ query.whitener, query.radius)
+    centered = query.each_of(xp, v, t, np.ones(n))
+    assert np.linalg.norm(clipped.mean(axis=0)) > 0.08
+    assert np.linalg.norm(centered.mean(axis=0)) < 0.02
+
+
+def test_difference_is_the_inverse_of_a_move():
     own, theta = family(), some_components()
-    expected = newton.ExpectedScores.at(schema(), own, theta)
-    now, off = newton.Estimate(theta, 0.1**2 * np.eye(own.count)), np.full(own.count, 0.05)
-    answer = expected.mean + expected.jacobian @ off
-    exact, noisy, nothing = (expected.improved(now, answer, noise) for noise in (1e-6, 0.1, 1e6))
-    truth = own.moved(theta, off)
+    step = np.random.default_rng(0).uniform(-0.3, 0.3, own.count)
+    assert np.allclose(own.difference(own.moved(theta, step), theta), step)
+
+
+def answers_at(truth, own, noise, thetas):
+    """Exact mean scores at several parameters where the rows follow ``truth``."""
+    return [
+        ScoreAnswer(expected, expected.jacobian @ own.difference(truth, expected.query.theta), noise)
+        for expected in (ExpectedScores.at(schema(), own, theta) for theta in thetas)
+    ]
+
+
+def test_combined_scores_give_the_components_that_rows_follow_as_far_as_the_noise_allows():
+    own, theta = family(), some_components()
+    prior = Estimate(theta, 0.1**2 * np.eye(own.count))
+    truth = own.moved(theta, np.full(own.count, 0.02))
+    thetas = [theta, own.moved(theta, np.linspace(-0.02, 0.02, own.count))]
+    exact, noisy, nothing = (
+        combined_estimate(own, prior, answers_at(truth, own, noise, thetas)) for noise in (1e-6, 0.1, 1e6)
+    )
     for name in ("weights", "coefficients", "spreads"):
-        start, end = getattr(theta, name), getattr(truth, name)
-        assert np.allclose(getattr(exact.theta, name), end, atol=1e-3), name
-        assert np.allclose(getattr(nothing.theta, name), start, atol=1e-6), name
+        assert np.allclose(getattr(exact.theta, name), getattr(truth, name), atol=1e-3), name
+        assert np.allclose(getattr(nothing.theta, name), getattr(theta, name), atol=1e-6), name
     assert np.trace(exact.error) < np.trace(noisy.error) < np.trace(nothing.error)
-    assert np.allclose(nothing.error, now.error)
+    assert np.allclose(nothing.error, prior.error)
+
+
+def test_a_far_score_counts_less_than_a_near_one_and_two_count_more_than_one():
+    own, theta = family(), some_components()
+    prior = Estimate(theta, np.eye(own.count))
+    far = own.moved(theta, np.full(own.count, 0.4))
+    near_only, both, far_only = (
+        float(np.trace(combined_estimate(own, prior, answers_at(theta, own, 0.02, thetas)).error))
+        for thetas in ([theta], [theta, far], [far])
+    )
+    assert both < near_only < far_only / 4
 
 
 def test_surrogate_rows_of_the_start_lie_within_the_bounds_and_hold_the_counted_residuals():
@@ -144,8 +187,8 @@ def queries(d=3):
         "moments": RegressionMoments(schema(d), frame, 2.5),
         "directions": UnevenSpread(schema(d), frame, regression, 0.6, 2.0),
         "cells": ResidualCells(schema(d), frame, regression, 0.6, axes, edges(5, 2.6), edges(9, 3.2)),
-        "scores": newton.ExpectedScores.at(schema(d), family(), theta).query,
-        "scores of far components": newton.ExpectedScores.at(
+        "scores": ExpectedScores.at(schema(d), family(), theta).query,
+        "scores of far components": ExpectedScores.at(
             schema(d),
             family(),
             Components(np.array([0.99, 0.01]), 1e3 * theta.coefficients, np.array([1e-3, 1e3])),
@@ -186,7 +229,7 @@ def test_no_pair_of_rows_goes_beyond_a_bound_and_some_come_near(name):
 
 def test_planted_bugs_are_seen_by_the_same_rows(monkeypatch):
     monkeypatch.setattr("dpem.models.mixture_regression.queries.into_ball", lambda xp, v, radius: np.nan_to_num(v))
-    monkeypatch.setattr("dpem.fitting.surrogate.scores.sum_in_ball", lambda xp, v, radius: np.nan_to_num(v).sum(axis=0))
+    monkeypatch.setattr("dpem.models.mixture_regression.scores.into_ball", lambda xp, v, radius: np.nan_to_num(v))
     for name in ("moments", "directions", "scores"):
         assert furthest(queries()[name])[1] > queries()[name].bound.l2, name
 

@@ -68,6 +68,7 @@ class SurrogateModel(Model[Any]):
 
     queries: ClassVar[int]  # the number of score queries
     clip_quantiles: ClassVar[tuple[float, ...]]  # the quantiles of norms that a radius is chosen from
+    query_type: ClassVar[type[ScoreQuery]] = ScoreQuery
 
     @abstractmethod
     def refitted(self, state: Any, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Any]:
@@ -112,6 +113,7 @@ class ScoreStep(Step[SurrogateModel, Any]):
             rng,
             model.clip_quantiles,
             noise_per_radius / math.sqrt(model.queries),  # of all answers together
+            model.query_type,
         )
         noise = curator.noise_scale(query, self.rho) / present
         surrogate = fit.surrogate.add(query, curator.measure(query, self.rho) / present, noise)

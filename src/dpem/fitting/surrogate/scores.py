@@ -97,6 +97,7 @@ def score_query(
     rng: np.random.Generator,
     quantiles: Sequence[float] = (0.9,),
     noise: float = 0.0,
+    query_type: type[ScoreQuery] = ScoreQuery,
 ) -> ScoreQuery:
     """The score query at θ, from released numbers only.
 
@@ -125,4 +126,4 @@ def score_query(
     order = np.argsort(norms)
     places = np.searchsorted(np.cumsum(weights[order]), np.array(quantiles) * weights.sum())
     radii = np.maximum(norms[order[np.minimum(places, len(order) - 1)]], 1e-6)
-    return ScoreQuery(schema, family, theta, W, min(radii.tolist(), key=cost))
+    return query_type(schema, family, theta, W, min(radii.tolist(), key=cost))

@@ -18,7 +18,7 @@ from dpem.fitting.summary import Profile
 from dpem.fitting.uncertainty import Uncertainty
 from dpem.models.mixture_regression.model import MixtureRegression, Parameters
 from dpem.models.mixture_regression.queries import FAR
-from dpem.models.mixture_regression.steps import TUNING
+from dpem.models.mixture_regression.tuning import TUNING
 from dpem.query import FloatArray
 from dpem.tables.schema import Schema
 

@@ -90,6 +90,13 @@ class RegressionFamily(Family[Components]):
         own = np.clip(theta.spreads * np.exp(np.clip(spreads, -3.0, 3.0)), min(self.floor, 1e-7), 1e7)
         return Components(weights / weights.sum(), new, own)
 
+    def difference(self, theta: Components, reference: Components) -> FloatArray:
+        """The step that moves ``reference`` to θ: the inverse of :meth:`moved` but for its limits."""
+        log_shares = np.log(theta.weights) - np.log(reference.weights)
+        coefficients = (theta.coefficients - reference.coefficients) @ self.free / reference.spreads[:, None]
+        log_spreads = np.log(theta.spreads / reference.spreads)
+        return np.concatenate([log_shares[:-1] - log_shares[-1], coefficients.ravel(), 2**0.5 * log_spreads])
+
     def within_reach(self, step: FloatArray) -> FloatArray:
         """The step, shortened as a whole to what one step may change."""
         step = np.nan_to_num(step)

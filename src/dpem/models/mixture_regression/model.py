@@ -13,23 +13,20 @@ from dpem.fitting.step import Step, prices
 from dpem.fitting.surrogate import ScoreStep, SurrogateFit, SurrogateModel
 from dpem.models.mixture_regression.components import Components, Frame
 from dpem.models.mixture_regression.family import RegressionFamily
-from dpem.models.mixture_regression.newton import ExpectedScores
 from dpem.models.mixture_regression.planning import EFFECT, moved_share, predict_fit
 from dpem.models.mixture_regression.rows import base_rows, joined
-from dpem.models.mixture_regression.steps import (
+from dpem.models.mixture_regression.scores import CenteredScore, ExpectedScores
+from dpem.models.mixture_regression.start import (
     CELLS,
-    TUNING,
     CountCells,
-    ExactEM,
     FindDirections,
     FindMoments,
-    NewtonStep,
     RefineRegression,
-    RegressionCheck,
-    RegressionState,
     SizeColumns,
-    converged,
 )
+from dpem.models.mixture_regression.state import RegressionState
+from dpem.models.mixture_regression.steps import ExactEM, NewtonStep, RegressionCheck, converged
+from dpem.models.mixture_regression.tuning import TUNING
 from dpem.query import Array, FloatArray, Namespace
 
 ADVICE = "One regression may do (DPLinearRegression), or the components are too close for this many rows and epsilon."
@@ -95,6 +92,7 @@ class MixtureRegression(SurrogateModel):
     effect = EFFECT
     queries = TUNING.scores
     clip_quantiles = TUNING.levels
+    query_type = CenteredScore
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         q = min(self.schema.width, self.n_components, max(CELLS))
@@ -105,10 +103,10 @@ class MixtureRegression(SurrogateModel):
         rest = 1 - check - math.fsum(first)
         shares = (*first, *(rest * growing / growing.sum()), check)
         size, moments, refine, direct, count, *scores, checked = prices(sizes.rho, shares)
-        newton = [(t == 0, t == TUNING.newton - 1) for t in range(TUNING.newton)]
         steps: tuple[Step, ...] = (
             *(ScoreStep(price, t) for t, price in enumerate(scores[: TUNING.scores])),
-            *(NewtonStep(price, *own) for price, own in zip(scores[TUNING.scores :], newton, strict=True)),
+            *(NewtonStep(price, last=False) for price in scores[TUNING.scores : -1]),
+            NewtonStep(scores[-1]),
         )
         return (
             SizeColumns(size),
@@ -185,7 +183,7 @@ class MixtureRegression(SurrogateModel):
             frame.whiten,
             change @ sampling @ change.T,
             TUNING.widening**2 * change @ error @ change.T,
-            state.path,
+            state.misfit,
             state.needed,
             np.array([frame.y_mean, *[0.0] * (p - 1), 0.0])
             + np.append(turn @ state.regression, frame.y_spread * state.spread),

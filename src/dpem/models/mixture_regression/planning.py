@@ -17,16 +17,16 @@ from dpem.fitting.surrogate import ScoreStep, combined_noise
 from dpem.models.mixture_regression.cells import edges
 from dpem.models.mixture_regression.components import Components, Frame
 from dpem.models.mixture_regression.family import RegressionFamily, simulated_rows
-from dpem.models.mixture_regression.newton import ExpectedScores
 from dpem.models.mixture_regression.queries import MOST_SQUARE, USUAL_SQUARE
-from dpem.models.mixture_regression.steps import (
+from dpem.models.mixture_regression.scores import ExpectedScores
+from dpem.models.mixture_regression.start import (
     CELLS,
-    TUNING,
+    DIRECTION_EDGE,
+    RESIDUAL_EDGE,
     CountCells,
     FindDirections,
-    NewtonStep,
-    radius_of_directions,
 )
+from dpem.models.mixture_regression.steps import NewtonStep
 from dpem.query import FloatArray
 
 #: How far apart the slopes of two components are assumed to lie, in residual spreads for one spread of the columns.
@@ -74,13 +74,13 @@ def error_after(
     """The covariance of the error that the noise of all scores leaves, and of what clipping adds to the sampling
     error.
     """
-    clipped, whole = (ExpectedScores.at(model.schema, family, theta, clipped=own) for own in (True, False))
-    change = sizes.rows_per_person * clipped.query.bound.l2 / sizes.n
-    scores, newton = (
-        [change / math.sqrt(2 * step.rho) for step in steps if isinstance(step, kind)]
-        for kind in (ScoreStep, NewtonStep)
+    clipped, whole = (
+        ExpectedScores.at(model.schema, family, theta, clipped=is_clipped) for is_clipped in (True, False)
     )
-    noise = combined_noise([math.hypot(combined_noise(scores), TUNING.surrogate), *newton])
+    change = sizes.rows_per_person * clipped.query.bound.l2 / sizes.n
+    noise = combined_noise(
+        change / math.sqrt(2 * step.rho) for step in steps if isinstance(step, ScoreStep | NewtonStep)
+    )
     private = clipped.error(noise**2 * np.eye(family.count) + clipped.covariance / sizes.n)
     return np.asarray(private - whole.error(whole.covariance / sizes.n))
 
@@ -125,7 +125,7 @@ def _of_directions(
     uneven = np.minimum(r**2, MOST_SQUARE) - USUAL_SQUARE
     M = (v * (weight * uneven)[:, None]).T @ v
     signal = np.linalg.svd(M[1:, 1:] - M[0, 0] * np.eye(d))[1]
-    size = (MOST_SQUARE - USUAL_SQUARE) * radius_of_directions(d, step.reach) ** 2
+    size = (MOST_SQUARE - USUAL_SQUARE) * step.radius(d) ** 2
     noise = sizes.rows_per_person * size / (sizes.n * math.sqrt(2 * step.rho))  # √2·size, over √2 off the diagonal
     return max(float(signal[min(len(theta.weights) - 1, d) - 1]), 1e-12) / (EDGE * math.sqrt(d) * noise)
 
@@ -135,7 +135,7 @@ def _of_cells(
 ) -> float:
     q = min(step.directions, v.shape[1] - 1)
     x, y = CELLS[step.directions]
-    inner = (*[edges(x, 2.6)] * q, edges(y, 3.2))
+    inner = (*[edges(x, DIRECTION_EDGE)] * q, edges(y, RESIDUAL_EDGE))
     bins = [np.concatenate([[-np.inf], own, [np.inf]]) for own in inner]
     points = np.column_stack([v[:, 1 : 1 + q], r])
     seen = np.histogramdd(points, bins, weights=weight)[0]
