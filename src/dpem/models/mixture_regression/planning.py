@@ -38,7 +38,7 @@ WATCHED = 8_000
 SCATTER, FAILED = 0.4, 0.6
 #: The median of what fits move over the mean of what the steps' noise would, and by how much a start that is just clear
 #: enough adds to it: both set against simulated fits of other seeds than those of the tables.
-KEPT, START = 1.45, 0.4
+KEPT, START = 1.25, 0.4
 #: What the start needs, set by trying (19 settings of 1,500 to 20,000 rows, 2 to 20 columns, 24 to 32 fits each):
 #: directions of so many times half the noise's edge, a squared trace in the cells of so many times the parameters; the
 #: strength at which every other start of two components fails, by how much it is more for every further one, and how

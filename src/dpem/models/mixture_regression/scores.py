@@ -108,6 +108,7 @@ class ExpectedScores:
     def of(cls, query: object) -> ExpectedScores:
         """A given query, on rows that follow its components."""
         assert isinstance(query, CenteredScore)
+        assert isinstance(query.family, RegressionFamily)
         family, theta = query.family, query.theta
         v, t, weight = simulated_rows(theta, SIMULATED_PAIRS)
         everywhere = np.ones(len(t))
