@@ -22,12 +22,12 @@ from dpem.fitting.summary import Estimates
 from dpem.paper import DPMissingRegression
 
 PUBLISHED = DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5, method="published", sparsity=2, signal=1.0)
-GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
+SETTINGS = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 
 
 @pytest.fixture(scope="module")
 def groups():
-    return DPTwoComponents(**GIVEN).fit(people())
+    return DPTwoComponents(**SETTINGS).fit(people())
 
 
 @pytest.fixture(autouse=True)
@@ -38,15 +38,15 @@ def _no_figure_stays():
 
 def test_coefficients_are_those_of_the_summary(groups):
     shown = CoefficientDisplay.from_estimator(groups)
-    found = {}
+    drawn = {}
     for ax in shown.axes_:
         lines = ax.containers[0].lines
         ends = [segment[:, 0] for segment in lines[2][0].get_segments()]
         names = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()]
-        found |= dict(zip(names, zip(lines[0].get_xdata(), ends, strict=True), strict=True))
-    assert set(found) == set(BOUNDS)
+        drawn |= dict(zip(names, zip(lines[0].get_xdata(), ends, strict=True), strict=True))
+    assert set(drawn) == set(BOUNDS)
     for name, (low, high) in zip(groups.summary().index, groups.conf_int(), strict=True):
-        value, ends = found[name]
+        value, ends = drawn[name]
         assert value == pytest.approx(groups.summary().estimate[name])
         assert ends.tolist() == pytest.approx([low, high])
     assert shown.figure_ is shown.ax_.figure
@@ -74,7 +74,7 @@ def test_a_panel_for_each_group(groups):
     assert [ax.get_title() for ax in shown.axes_] == ["component 1: 70 %", "component 2: 30 %"]
     drawn = shown.axes_[0].containers[0].lines[0].get_xdata()
     assert np.allclose(drawn, groups.means_ / np.array([100, 4, 50]))
-    classes = DPTwoClasses(**GIVEN).fit(people())
+    classes = DPTwoClasses(**SETTINGS).fit(people())
     bars = MixtureDisplay.from_estimator(classes).axes_[0].patches
     assert np.allclose([bar.get_width() for bar in bars], classes._profile().centre[0] / [100, 4, 50])
     with pytest.raises(ValueError, match="axes must have length 2, one entry for each panel; got 1"):
@@ -99,8 +99,8 @@ def long_plan():
 
 
 def long_names():
-    own = Estimates.noisy((f"the intercept, {LONG}", LONG, "x"), np.array([60.0, 0.1, 0.2]), 0.01)
-    return Display(draw_estimates({"": own}, None, None))
+    estimates = Estimates.noisy((f"the intercept, {LONG}", LONG, "x"), np.array([60.0, 0.1, 0.2]), 0.01)
+    return Display(draw_estimates({"": estimates}, None, None))
 
 
 @pytest.mark.parametrize("draw", [long_plan, long_names])
@@ -109,15 +109,15 @@ def test_long_titles_and_labels_are_not_cut(draw):
 
 
 def test_parameters_of_different_sizes_have_separate_panels():
-    own = Estimates.noisy(("intercept", "age", "dose"), np.array([60.0, 0.1, -0.2]), 0.01)
-    axes = draw_estimates({"": own}, None, None)
+    estimates = Estimates.noisy(("intercept", "age", "dose"), np.array([60.0, 0.1, -0.2]), 0.01)
+    axes = draw_estimates({"": estimates}, None, None)
     names = [[label.get_text() for label in ax.get_yticklabels()] for ax in axes]
     assert names == [["intercept"], ["age", "dose"]]
     assert max(map(abs, axes[1].get_xlim())) < 1
 
 
 def test_several_fits_side_by_side(groups):
-    other = DPTwoComponents(**{**GIVEN, "epsilon": 0.5}).fit(people())
+    other = DPTwoComponents(**{**SETTINGS, "epsilon": 0.5}).fit(people())
     shown = CoefficientDisplay.from_estimators({"ε = 1": groups, "ε = 0.5": other}, names=["age", "visits"])
     labels = [text.get_text() for text in shown.axes_[0].get_legend().get_texts()]
     assert labels == ["ε = 1", "ε = 0.5"]
@@ -127,14 +127,14 @@ def test_several_fits_side_by_side(groups):
 
 def test_a_mixture_s_panel_is_filled(groups):
     shown = MixtureDisplay.from_estimator(groups)
-    own, width = groups._profile(), np.array([100, 4, 50])
-    ends = (own.centre + own.spread) / width, (own.centre - own.spread) / width
+    profile, width = groups._profile(), np.array([100, 4, 50])
+    ends = (profile.centre + profile.spread) / width, (profile.centre - profile.spread) / width
     low, high = shown.axes_[0].get_xlim()
     assert (ends[0].max() - ends[1].min()) / (high - low) > 0.85
 
 
 class TestEllipses:
-    def made(self, covariance_type="full"):
+    def fitted(self, covariance_type="full"):
         rng = np.random.default_rng(0)
         rows = np.where(rng.random((4000, 1)) < 0.4, 30.0, 60.0) + rng.normal(0, 6, (4000, 3))
         given = {"epsilon": 4.0, "delta": 1e-6, "bounds": (0, 100), "random_state": 0}
@@ -142,7 +142,7 @@ class TestEllipses:
 
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_axes_of_an_ellipse_are_standard_deviations(self):
-        model = self.made("diag")
+        model = self.fitted("diag")
         shown = EllipseDisplay.from_estimator(model, pairs=[("x0", "x2")])
         (ax,) = shown.axes_
         inner = ax.patches[0]
@@ -165,34 +165,34 @@ class TestEllipses:
     def test_every_type_of_covariance_is_a_matrix(self):
         full, several = np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([[1.0, 2.0], [3.0, 4.0]])
 
-        def found(kind, covariances):
+        def matrices(kind, covariances):
             return covariance_matrices(SimpleNamespace(covariance_type=kind, covariances_=covariances), 2, 2)
 
-        assert np.array_equal(found("tied", full), [full] * 2)
-        assert np.array_equal(found("diag", several), [np.diag([1.0, 2.0]), np.diag([3.0, 4.0])])
-        assert np.array_equal(found("full", np.array([full, full])), [full, full])
+        assert np.array_equal(matrices("tied", full), [full] * 2)
+        assert np.array_equal(matrices("diag", several), [np.diag([1.0, 2.0]), np.diag([3.0, 4.0])])
+        assert np.array_equal(matrices("full", np.array([full, full])), [full, full])
 
 
 def test_plans_over_epsilon_and_over_rows():
-    planned = PlanDisplay.from_estimator(DPMeans(**GIVEN), 3000, epsilon=[0.5, 1, 2])
+    planned = PlanDisplay.from_estimator(DPMeans(**SETTINGS), 3000, epsilon=[0.5, 1, 2])
     assert (planned.ax_.get_xlabel(), planned.ax_.lines[0].get_xdata().tolist()) == ("ε", [0.5, 1, 2])
-    rows = PlanDisplay.from_estimator(DPMeans(**GIVEN), [1000, 2000])
+    rows = PlanDisplay.from_estimator(DPMeans(**SETTINGS), [1000, 2000])
     assert (rows.ax_.get_xlabel(), rows.ax_.lines[0].get_xdata().tolist()) == ("rows", [1000, 2000])
     assert rows.ax_.get_title(loc="left") == "width of an interval"
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("draw", "words"),
     [
         (lambda: CoefficientDisplay.from_estimator(DPStandardScaler()), "got DPStandardScaler"),
-        (lambda: MixtureDisplay.from_estimator(DPMeans(**GIVEN).fit(people(500))), "with components, got DPMeans"),
+        (lambda: MixtureDisplay.from_estimator(DPMeans(**SETTINGS).fit(people(500))), "with components, got DPMeans"),
         (lambda: PlanDisplay.from_estimator(DPStandardScaler(), 100), "plan method, got DPStandardScaler"),
         (lambda: PlanDisplay.from_estimator(PUBLISHED, 2000, 4, epsilon=[1.0]), "must make predictions"),
     ],
 )
-def test_objects_that_cannot_be_drawn_are_refused(made, words):
+def test_objects_that_cannot_be_drawn_are_refused(draw, words):
     with pytest.raises(ValueError, match=words):
-        made()
+        draw()
 
 
 def test_matplotlib_is_imported_only_to_draw():
@@ -206,7 +206,7 @@ class TestNotebook:
         assert groups.fit_check_.verdict in html
         assert "dose, in milligrams a day" in html
         assert "(1, 1e-06)-differentially private" in html
-        assert DPMeans(**GIVEN)._repr_html_().startswith("<pre>DPMeans(")
+        assert DPMeans(**SETTINGS)._repr_html_().startswith("<pre>DPMeans(")
 
     def test_a_plan_shows_steps_shares_and_prediction(self, groups):
         html = groups.plan_._repr_html_()
@@ -217,13 +217,13 @@ class TestNotebook:
 
     def test_a_guarantee_and_a_budget(self, groups):
         assert "#a3123a" not in groups.guarantee_._repr_html_()
-        seeded = DPMeans(**GIVEN, random_state=0).fit(people(500))
+        seeded = DPMeans(**SETTINGS, random_state=0).fit(people(500))
         assert "NOT PRIVATE" in seeded.guarantee_._repr_html_()
         budget = Budget(2.0, 1e-4)
-        DPMeans(**GIVEN, budget=budget).fit(people(500))
+        DPMeans(**SETTINGS, budget=budget).fit(people(500))
         assert "of 2 spent in 1 fit, at" in budget._repr_html_()
 
     def test_texts_are_escaped(self):
         rows = people(500).rename(columns={"age": "<b>"})
         bounds = {"<b>": (0, 100), **{name: ends for name, ends in BOUNDS.items() if name != "age"}}
-        assert "<b>" not in DPMeans(**{**GIVEN, "bounds": bounds}).fit(rows)._repr_html_()
+        assert "<b>" not in DPMeans(**{**SETTINGS, "bounds": bounds}).fit(rows)._repr_html_()

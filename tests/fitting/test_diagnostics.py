@@ -10,16 +10,16 @@ from dpem import DPLinearRegression
 from dpem.fitting.diagnostics import Diagnostic, FitWarning, issue
 
 
-def fit(found):
-    issue(found)
+def fit(diagnostics):
+    issue(diagnostics)
 
 
 def test_a_warning_is_issued_and_a_note_is_not():
-    found = [Diagnostic("a", "warning", "First.", "Do this."), Diagnostic("b", "note", "Second.")]
+    diagnostics = [Diagnostic("a", "warning", "First.", "Do this."), Diagnostic("b", "note", "Second.")]
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
-        fit(found)
-    assert [str(each.message) for each in issued] == ["First. Do this."]
+        fit(diagnostics)
+    assert [str(warning.message) for warning in issued] == ["First. Do this."]
     assert issued[0].category is FitWarning
     assert issued[0].filename == __file__
 
@@ -37,8 +37,8 @@ def test_repeated_rows_of_a_person_are_noted():
     options = {"epsilon": math.inf, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-4, 4)}
     alone = DPLinearRegression(**options).fit(X, y)
     several = DPLinearRegression(**options, rows_per_person=4).fit(X, y)
-    assert "repeated-rows" not in [each.code for each in alone.diagnostics_]
-    assert "repeated-rows" in [each.code for each in several.diagnostics_]
+    assert "repeated-rows" not in [diagnostic.code for diagnostic in alone.diagnostics_]
+    assert "repeated-rows" in [diagnostic.code for diagnostic in several.diagnostics_]
 
 
 def test_a_score_leaves_out_responses_that_are_not_numbers():

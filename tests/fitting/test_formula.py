@@ -87,8 +87,8 @@ def test_spellings_of_r_and_patsy_are_read(written, same):
 def test_a_poisson_offset_equals_statsmodels(tmp_path):
     frame = people(2000)
     frame["visits"] = np.random.default_rng(1).poisson(0.1 * frame.exper)
-    known = settings(bounds=BOUNDS | {"visits": (0, 60), "exper": (0.001, 45)})
-    model = dpem.DPPoissonRegression.from_formula("visits ~ offset(log(exper)) + educ", **known).fit(frame)
+    arguments = settings(bounds=BOUNDS | {"visits": (0, 60), "exper": (0.001, 45)})
+    model = dpem.DPPoissonRegression.from_formula("visits ~ offset(log(exper)) + educ", **arguments).fit(frame)
     reference = smf.glm("visits ~ educ", frame, family=sm.families.Poisson(), offset=np.log(frame.exper)).fit(
         scale="X2"
     )
@@ -96,7 +96,7 @@ def test_a_poisson_offset_equals_statsmodels(tmp_path):
     assert model.t_test("educ").effect[0] == pytest.approx(reference.params.iloc[1])
     assert model.standard_errors_ == pytest.approx(reference.bse / np.sqrt(min(reference.scale, 1)), rel=1e-6)
     assert list(model.summary().index) == ["intercept", "educ"]
-    private = dpem.DPPoissonRegression.from_formula(model.formula, **known | {"epsilon": 2.0, "random_state": 0})
+    private = dpem.DPPoissonRegression.from_formula(model.formula, **arguments | {"epsilon": 2.0, "random_state": 0})
     dpem.save_model(private.fit(frame), tmp_path / "m.json")
     assert dpem.load_model(tmp_path / "m.json").predict(frame) == pytest.approx(private.predict(frame))
     for kind, text in (
@@ -104,7 +104,7 @@ def test_a_poisson_offset_equals_statsmodels(tmp_path):
         (type(model), "visits ~ offset(educ):exper"),
     ):
         with pytest.raises(ValueError, match="offset"):
-            kind.from_formula(text, **known).fit(frame)
+            kind.from_formula(text, **arguments).fit(frame)
 
 
 def test_an_interaction_without_main_effects_keeps_every_level():
@@ -197,15 +197,15 @@ def test_intervals_are_tight_and_contain_every_value(text, expected):
     rng = np.random.default_rng(2)
     grid = np.linspace(0, 1, 41)
     x, z = (
-        np.append(rng.uniform(*own, 500), own[0] + (own[1] - own[0]) * np.append(grid, [0, 1]))
-        for own in bounds.values()
+        np.append(rng.uniform(*pair, 500), pair[0] + (pair[1] - pair[0]) * np.append(grid, [0, 1]))
+        for pair in bounds.values()
     )
     x[:5] = np.nan
-    found = values(text, Arrays(bounds, {}, np, {"x": x, "z": z}))
-    known = found[np.isfinite(found)]
-    assert np.isnan(found[:5]).all() == (text not in ("log(z)", "sqrt(z)", "I(z**-1)"))
-    assert low - 1e-12 <= known.min()
-    assert known.max() <= high + 1e-12
+    results = values(text, Arrays(bounds, {}, np, {"x": x, "z": z}))
+    finite = results[np.isfinite(results)]
+    assert np.isnan(results[:5]).all() == (text not in ("log(z)", "sqrt(z)", "I(z**-1)"))
+    assert low - 1e-12 <= finite.min()
+    assert finite.max() <= high + 1e-12
 
 
 def test_splines_and_polynomials_span_the_space_of_statsmodels():
@@ -290,9 +290,9 @@ def test_refusals_name_an_alternative(text, message):
 @pytest.mark.parametrize("left", ["cbind(wage, educ)", "log(wage)", "I(foo(wage) > 3)", "wage:educ"])
 def test_a_logistic_response_that_cannot_be_computed_is_refused_before_the_charge(left):
     budget = dpem.Budget(10.0, 1e-5)
-    known = settings(epsilon=1.0, budget=budget)
+    arguments = settings(epsilon=1.0, budget=budget)
     with pytest.raises(ValueError, match="formula"):
-        dpem.DPLogisticRegression.from_formula(f"{left} ~ exper", **known).fit(people(100))
+        dpem.DPLogisticRegression.from_formula(f"{left} ~ exper", **arguments).fit(people(100))
     assert budget.spent_epsilon == 0
 
 
@@ -321,8 +321,8 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     (tmp_path / "bounds.json").write_text('{"educ": [0, 25], "exper": [0, 45], "wage": [0.5, 400]}')
     (tmp_path / "levels.json").write_text('{"region": ["n", "s", "w"], "married": ["no", "yes"]}')
     common = ["--bounds", "bounds.json", "--levels", "levels.json", "--epsilon", "2", "--delta", "1e-6"]
-    made = CliRunner().invoke(cli, ["fit", "linear-regression", "people.csv", "--formula", TEXT, *common])
-    assert made.exit_code == 0, made.output
+    result = CliRunner().invoke(cli, ["fit", "linear-regression", "people.csv", "--formula", TEXT, *common])
+    assert result.exit_code == 0, result.output
     result = CliRunner().invoke(cli, ["predict", "model.json", "people.csv", "--out", "predictions.csv"])
     assert result.exit_code == 0, result.output
     assert pd.read_csv("predictions.csv")["prediction"].between(0, 6).all()
@@ -353,7 +353,7 @@ def test_products_with_levels_give_no_warning_of_wide_bounds(name):
     frame = pd.DataFrame({"x": rng.uniform(0, 2, 8000), "g": rng.choice(["a", "b"], 8000, p=[0.9, 0.1])})
     frame["y"] = (rng.random(8000) < 0.3 + 0.2 * frame.x) * 1.0
     for limit, columns in ((2, []), (40, [("x",)])):
-        known = {"bounds": {"x": (-limit, limit), "y": (0, 1)}, "levels": {"g": ["a", "b"]}}
-        model = getattr(dpem, name).from_formula("y ~ x * C(g)", epsilon=4.0, delta=1e-6, **known).fit(frame)
-        found = [own.columns for own in model.diagnostics_ if own.code == "wide-bounds"]
-        assert found == columns
+        declared = {"bounds": {"x": (-limit, limit), "y": (0, 1)}, "levels": {"g": ["a", "b"]}}
+        model = getattr(dpem, name).from_formula("y ~ x * C(g)", epsilon=4.0, delta=1e-6, **declared).fit(frame)
+        warned = [diagnostic.columns for diagnostic in model.diagnostics_ if diagnostic.code == "wide-bounds"]
+        assert warned == columns

@@ -62,13 +62,13 @@ def test_without_privacy_inference_equals_statsmodels(which):
     assert model.wald_test("C(g)").statistic == pytest.approx(float(joint.statistic), rel=scale)
     assert model.wald_test("C(g)").df == 2
     new = rows(50, 1)
-    predicted, known = model.get_prediction(new).summary_frame(), reference.get_prediction(new).summary_frame()
-    name = "predicted" if "predicted" in known else "mean"
-    assert predicted["mean"].to_numpy() == pytest.approx(known[name].to_numpy(), abs=1e-6)
-    error = known["se" if "se" in known else "mean_se"].to_numpy()
+    predicted, expected = model.get_prediction(new).summary_frame(), reference.get_prediction(new).summary_frame()
+    name = "predicted" if "predicted" in expected else "mean"
+    assert predicted["mean"].to_numpy() == pytest.approx(expected[name].to_numpy(), abs=1e-6)
+    error = expected["se" if "se" in expected else "mean_se"].to_numpy()
     assert predicted["mean_se"].to_numpy() == pytest.approx(error, rel=max(scale, 1e-4))
     if which == 0:
-        assert predicted["obs_ci_upper"].to_numpy() == pytest.approx(known["obs_ci_upper"].to_numpy(), abs=2e-2)
+        assert predicted["obs_ci_upper"].to_numpy() == pytest.approx(expected["obs_ci_upper"].to_numpy(), abs=2e-2)
     if which == 2:
         inside = (predicted["obs_ci_lower"] <= new["count"]) & (new["count"] <= predicted["obs_ci_upper"])
         assert inside.mean() >= 0.9  # of 50 counts fewer are held with probability below 0.03; the seed is fixed
@@ -167,5 +167,5 @@ def test_a_noisy_fit_check_is_a_note_where_coefficients_are_significant():
     model = dpem.DPLogisticRegression.from_formula("hit ~ a + b", bounds=BOUNDS, epsilon=5.0, delta=1e-6).fit(rows())
     for lead, severity in ((0.01, "note"), (-0.5, "warning")):
         model.fit_check_ = check_lead(lead, 0.02, "the intercept alone", "More rows would help.")
-        (diagnostic,) = (one for one in model.diagnostics_ if one.code == "fit-check")
+        (diagnostic,) = (diagnostic for diagnostic in model.diagnostics_ if diagnostic.code == "fit-check")
         assert diagnostic.severity == severity

@@ -11,7 +11,7 @@ from dpem import ArgumentError, Budget, DPLinearRegression
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.plan import Plan
 
-GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 4)}}
+SETTINGS = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 4)}}
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def people():
 
 
 def test_a_fit_answers_in_units_with_intervals(people):
-    model = DPMeans(**GIVEN).fit(people)
+    model = DPMeans(**SETTINGS).fit(people)
     assert np.allclose(model.means_, [60 * 6 / 7 + 50 / 7, 3], atol=1.5)
     table = model.summary()
     assert list(table.index) == ["age", "dose"]
@@ -36,7 +36,7 @@ def test_a_fit_answers_in_units_with_intervals(people):
 
 
 def test_the_plan_equals_that_of_the_fit_and_is_saved(people):
-    model = DPMeans(**GIVEN)
+    model = DPMeans(**SETTINGS)
     plan = model.plan(5000)
     assert model.fit(people).plan_ == plan
     assert str(Plan.from_dict(plan.to_dict())) == str(plan)
@@ -68,7 +68,7 @@ def test_a_fit_that_is_no_better_than_the_simpler_model_says_so():
 def test_refusals_spend_nothing(people, change, words):
     budget = Budget(1.0, 1e-5)
     with pytest.raises(ValueError, match=words):
-        DPMeans(**{**GIVEN, "budget": budget, **change}).fit(people)
+        DPMeans(**{**SETTINGS, "budget": budget, **change}).fit(people)
     assert budget.n_charges == 0
 
 
@@ -92,17 +92,17 @@ def test_a_misspelt_argument_gets_a_suggestion():
 
 def test_levels_become_coordinates_and_other_texts_are_missing(people):
     people = people.assign(sex=np.where(np.arange(len(people)) % 2 == 0, "f", "x"))
-    model = DPMeans(**{**GIVEN, "levels": {"sex": ["m", "f"]}}).fit(people)
+    model = DPMeans(**{**SETTINGS, "levels": {"sex": ["m", "f"]}}).fit(people)
     assert model.schema_.names == ("age", "dose", "sex=f")
     with pytest.raises(ValueError, match="column 'sex' is not numeric"):
-        DPMeans(**GIVEN).fit(people)
+        DPMeans(**SETTINGS).fit(people)
 
 
 def test_bounds_from_files_and_patterns(tmp_path, people):
     (tmp_path / "b.json").write_text('{"a*": [0, 100], "dose": [0, 4]}')
     (tmp_path / "b.csv").write_text("name,low,high\nage,0,100\ndose,0,4\n")
     for kind in ("json", "csv"):
-        fitted = DPMeans(**{**GIVEN, "bounds": tmp_path / f"b.{kind}", "random_state": 0}).fit(people)
+        fitted = DPMeans(**{**SETTINGS, "bounds": tmp_path / f"b.{kind}", "random_state": 0}).fit(people)
         assert np.allclose(fitted.schema_.middle, [50, 2])
 
 

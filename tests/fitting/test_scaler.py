@@ -290,30 +290,30 @@ class TestTogether:
 
     def test_gaussian_releases_compose_exactly(self, X):
         """Two scalers: μ²'s add; the ε is that of the summed price at the summed δ, well below the sum of the ε's."""
-        one, two = (scaler(epsilon=e).fit(X).guarantee_ for e in (1.0, 0.5))
+        first, second = (scaler(epsilon=e).fit(X).guarantee_ for e in (1.0, 0.5))
         rho = sum(largest_price(e, 1e-5, gaussian=True).rho for e in (1.0, 0.5))
-        whole = together([one, two])
+        whole = together([first, second])
         assert whole.delta == 2e-5
         assert whole.epsilon == pytest.approx(Price(rho, gaussian=True).epsilon(2e-5), rel=1e-6)
         assert whole.epsilon < 0.85 * 1.5
-        assert together([two, one]).epsilon == pytest.approx(whole.epsilon, rel=1e-9)
+        assert together([second, first]).epsilon == pytest.approx(whole.epsilon, rel=1e-9)
 
     def test_mixed_releases_compose_in_zcdp(self, X):
         """The paper's batches are disjoint: only the most expensive batch of a fit counts."""
-        one, two = scaler().fit(X).guarantee_, mixture().fit(X).guarantee_
-        batches = {r.batch for r in two.mechanisms}
+        first, second = scaler().fit(X).guarantee_, mixture().fit(X).guarantee_
+        batches = {r.batch for r in second.mechanisms}
         assert len(batches) > 1
-        most_expensive = max(math.fsum(r.price.rho for r in two.mechanisms if r.batch == b) for b in batches)
-        rho = one.mechanisms[0].price.rho + most_expensive
+        most_expensive = max(math.fsum(r.price.rho for r in second.mechanisms if r.batch == b) for b in batches)
+        rho = first.mechanisms[0].price.rho + most_expensive
         hand = min(1.5, Price(rho).epsilon(3e-5))
-        assert together([one, two]).epsilon == pytest.approx(hand, rel=1e-6)
+        assert together([first, second]).epsilon == pytest.approx(hand, rel=1e-6)
 
     def test_batches_of_different_fits_overlap(self, X):
         """Batch 0 of one fit and batch 1 of another share rows: both prices count."""
         guarantee = mixture().fit(X).guarantee_
-        one = total_price(list(guarantee.mechanisms))
+        total = total_price(list(guarantee.mechanisms))
         whole = together([guarantee] * 8)
-        assert whole.epsilon == pytest.approx(min(4.0, Price(8 * one.rho).epsilon(1.6e-4)), rel=1e-6)
+        assert whole.epsilon == pytest.approx(min(4.0, Price(8 * total.rho).epsilon(1.6e-4)), rel=1e-6)
 
     def test_the_guarantee_follows_from_the_price_fixed_beforehand(self, X):
         """The part of its price that the paper's method spends depends on answers; the guarantee must not."""
@@ -324,10 +324,10 @@ class TestTogether:
         charged = printed_price(0.8, 1e-5, 2)
         assert max(spent) - min(spent) > 1e-6 * charged.rho
         assert min(spent) < 0.9 * charged.rho
-        one = scaler().fit(X).guarantee_
-        whole = {together([one, model.guarantee_]).epsilon for model in models}
+        first = scaler().fit(X).guarantee_
+        whole = {together([first, model.guarantee_]).epsilon for model in models}
         assert {model.guarantee_.price for model in models} == {charged}
-        assert whole == {Price(one.price.rho + charged.rho).epsilon(2e-5)}
+        assert whole == {Price(first.price.rho + charged.rho).epsilon(2e-5)}
 
 
 def test_spreads_that_noise_explains_are_marked_and_others_have_errors():
@@ -336,9 +336,9 @@ def test_spreads_that_noise_explains_are_marked_and_others_have_errors():
     away, wide = [], []
     for seed in range(40):
         X = np.column_stack([rng.normal(5, 10, 4000), np.full(4000, 3.0)])
-        own = DPStandardScaler(epsilon=1.0, delta=1e-6, bounds=(-60, 60), random_state=seed).fit(X)
-        assert own.only_noise_.tolist() == [False, True]
-        away.append((own.mean_[0] - 5) / own.mean_error_[0])
-        wide.append((own.scale_[0] - 10) / own.scale_error_[0])
+        fitted = DPStandardScaler(epsilon=1.0, delta=1e-6, bounds=(-60, 60), random_state=seed).fit(X)
+        assert fitted.only_noise_.tolist() == [False, True]
+        away.append((fitted.mean_[0] - 5) / fitted.mean_error_[0])
+        wide.append((fitted.scale_[0] - 10) / fitted.scale_error_[0])
     assert 0.6 < np.sqrt(np.mean(np.square(away))) < 1.5
     assert 0.6 < np.sqrt(np.mean(np.square(wide))) < 1.5

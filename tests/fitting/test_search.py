@@ -70,13 +70,13 @@ def test_the_better_candidate_is_chosen_at_one_price(name):
     assert budget._charges[0].price == whole
     assert search.guarantee_.price == search.best_estimator_.guarantee_.price == whole
     assert (search.guarantee_.epsilon, search.guarantee_.delta, search.guarantee_.private) == (2.0, 1e-5, True)
-    fits = math.fsum(one.guarantee_.price.rho for one in search.candidates_)
+    fits = math.fsum(candidate.guarantee_.price.rho for candidate in search.candidates_)
     (choice,) = [release for release in search.releases_ if "candidates" in release.query]
     assert choice.price.rho == pytest.approx(0.1 * whole.rho)
     assert fits + choice.price.rho <= whole.rho * (1 + 1e-9)
     if name != "paper":  # which spends less than (epsilon, delta) are worth
         assert fits + choice.price.rho == pytest.approx(whole.rho, rel=1e-6)
-    spent = math.fsum(total_price(list(one.releases_)).rho for one in search.candidates_)
+    spent = math.fsum(total_price(list(candidate.releases_)).rho for candidate in search.candidates_)
     assert spent <= fits * (1 + 1e-9)
 
 
@@ -203,7 +203,9 @@ def test_a_search_over_general_models_takes_texts_and_names(name):
         warnings.simplefilter("always")
         search.fit(rows[columns])
     # of the fit that is chosen, and of no other: three classes where there are two may be chosen, and are doubted
-    assert [str(each.message) for each in caught] == [str(found) for found in search.best_estimator_.diagnostics_]
+    assert [str(warning.message) for warning in caught] == [
+        str(diagnostic) for diagnostic in search.best_estimator_.diagnostics_
+    ]
     assert not caught or name == "classes"
     assert budget.n_charges == 1
     assert list(search.feature_names_in_) == columns

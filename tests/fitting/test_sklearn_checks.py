@@ -117,19 +117,21 @@ def test_scikit_learn_checks(name, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(CHECKED[name], expected_failed_checks=expected, on_skip=None, on_fail=None)
-    made = {kind: {r["check_name"]: r["exception"] for r in results if r["status"] == kind} for kind in STATUSES}
-    assert len(made["passed"]) > 20
-    assert made["failed"] == {}
-    assert set(made["xfail"]) == set(expected) & {r["check_name"] for r in results}  # versions differ in their checks
-    assert set(made["skipped"]) <= NEVER_MADE
+    outcomes = {kind: {r["check_name"]: r["exception"] for r in results if r["status"] == kind} for kind in STATUSES}
+    assert len(outcomes["passed"]) > 20
+    assert outcomes["failed"] == {}
+    assert set(outcomes["xfail"]) == set(expected) & {
+        r["check_name"] for r in results
+    }  # versions differ in their checks
+    assert set(outcomes["skipped"]) <= NEVER_MADE
 
 
 STATUSES = ("passed", "failed", "xfail", "skipped")
 
 
 def test_every_model_of_the_package_is_checked():
-    own = {name for name, module in registry.modules().items() if module.startswith("dpem.")}
-    assert own <= set(CHECKED)
+    names = {name for name, module in registry.modules().items() if module.startswith("dpem.")}
+    assert names <= set(CHECKED)
 
 
 @pytest.mark.parametrize("name", registry.general())

@@ -44,8 +44,8 @@ def drawn(kind, n=3000):
 
 
 def fitted(kind, X, y, sample_weight=None, **more):
-    model, own = KINDS[kind]
-    return model(**{**PRICE, "bounds": (-6, 6), **own, **more}).fit(X, y, sample_weight=sample_weight)
+    model, bounds = KINDS[kind]
+    return model(**{**PRICE, "bounds": (-6, 6), **bounds, **more}).fit(X, y, sample_weight=sample_weight)
 
 
 def statsmodels(kind, X, y, weights):
@@ -59,21 +59,21 @@ def statsmodels(kind, X, y, weights):
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_privacy_weighted_fits_equal_statsmodels_with_robust_errors(kind):
     X, y, weights = drawn(kind)
-    model, known = fitted(kind, X, y, weights, epsilon=math.inf), statsmodels(kind, X, y, weights)
-    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), known.params, atol=1e-6)
-    np.testing.assert_allclose(model.standard_errors_[:4], known.bse, rtol=2e-3)
+    model, reference = fitted(kind, X, y, weights, epsilon=math.inf), statsmodels(kind, X, y, weights)
+    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), reference.params, atol=1e-6)
+    np.testing.assert_allclose(model.standard_errors_[:4], reference.bse, rtol=2e-3)
     unweighted = fitted(kind, X, y, epsilon=math.inf, max_weight=None)
-    assert np.abs(unweighted.coef_ - known.params[1:]).max() > 1e-3
+    assert np.abs(unweighted.coef_ - reference.params[1:]).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_privacy_intervals_cover_the_weighted_coefficients(kind):
     X, y, weights = drawn(kind, 30_000)
-    known = statsmodels(kind, X, y, weights)
+    reference = statsmodels(kind, X, y, weights)
     model = fitted(kind, X, y, weights, epsilon=2.0)
-    off = (np.append(model.intercept_, model.coef_) - known.params) / model.standard_errors_[:4]
+    off = (np.append(model.intercept_, model.coef_) - reference.params) / model.standard_errors_[:4]
     assert np.abs(off).max() < 4
-    assert (model.standard_errors_[:4] / known.bse < 4).all()
+    assert (model.standard_errors_[:4] / reference.bse < 4).all()
 
 
 def test_equal_weights_leave_the_estimates_unchanged():
@@ -88,8 +88,8 @@ def test_replay_with_neighbours_that_differ_in_the_weight_too(kind):
     """The last column is the weight: neighbours replace it with the rest of the row, by numbers of any kind."""
     X, y, weights = drawn(kind, 150)
     table = Table("as drawn", np.column_stack([X, weights]), y)
-    kind_of, own = KINDS[kind]
-    estimator = kind_of(epsilon=1.0, delta=1e-6, bounds=(-6, 6), weights="x3", max_weight=3.0, **own)
+    kind_of, bounds = KINDS[kind]
+    estimator = kind_of(epsilon=1.0, delta=1e-6, bounds=(-6, 6), weights="x3", max_weight=3.0, **bounds)
     first = record(estimator, table.X, table.y)
     for query in (event for event in first.events if isinstance(event, Totalled)):  # the condition of the lemma
         assert query.bound.size_l2 <= query.bound.l2
@@ -145,10 +145,10 @@ def test_a_named_column_of_every_source_with_a_formula(tmp_path):
     X, y, weights = drawn("logistic", 1500)
     frame = pd.DataFrame({"w": weights, "a": X[:, 0], "b": X[:, 1], "y": y})
     settings = {**PRICE, "epsilon": math.inf, "bounds": {"a": (-6, 6), "b": (-6, 6)}, "levels": {"y": [0, 1]}}
-    known = fitted("logistic", X[:, :2], y, weights, epsilon=math.inf).coef_
+    expected = fitted("logistic", X[:, :2], y, weights, epsilon=math.inf).coef_
     for rows in ways_in(tmp_path, frame):
         model = dpem.DPLogisticRegression.from_formula("y ~ a + b", weights="w", **settings).fit(rows)
-        np.testing.assert_allclose(model.coef_, known, atol=1e-9)
+        np.testing.assert_allclose(model.coef_, expected, atol=1e-9)
         assert list(model.feature_names_in_) == ["a", "b"]
 
 
@@ -180,8 +180,8 @@ def test_effective_rows_are_kishs():
 def test_scaled_weights_lie_between_0_and_1():
     schema = Schema.of(["a", "w"], {"a": (0, 1)}, {}, weight="w", max_weight=4.0)
     odd = np.array([2.0, 9.0, -1.0, np.nan, np.inf, -np.inf])
-    found = schema.shares(numpy_api, np.column_stack([np.zeros(6), odd]))
-    assert found.tolist() == [0.5, 1.0, 0.0, 0.0, 0.0, 0.0]
+    shares = schema.shares(numpy_api, np.column_stack([np.zeros(6), odd]))
+    assert shares.tolist() == [0.5, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

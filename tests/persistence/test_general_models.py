@@ -77,7 +77,7 @@ def people(n=3000):
     return frame
 
 
-GIVEN = {
+SETTINGS = {
     "epsilon": 1,
     "delta": 1e-6,
     "bounds": {"age": (0, 100), "d*": (0, 0.1 + 0.2)},
@@ -87,14 +87,14 @@ GIVEN = {
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    known = {**registry.classes(), "DPMeans": __name__}
+    classes = {**registry.classes(), "DPMeans": __name__}
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    monkeypatch.setattr(registry, "classes", lambda: known)
+    monkeypatch.setattr(registry, "classes", lambda: classes)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return DPMeans(**GIVEN).fit(people())
+    return DPMeans(**SETTINGS).fit(people())
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_loaded_model_can_be_fitted_again(model, tmp_path):
 
 
 def test_computed_errors_are_saved_and_change_no_fingerprint(tmp_path):
-    fitted = DPMeans(**GIVEN).fit(people())
+    fitted = DPMeans(**SETTINGS).fit(people())
     before = fingerprint(fitted)
     save_model(fitted, tmp_path / "before.json")
     fitted.summary()
@@ -137,7 +137,7 @@ def test_computed_errors_are_saved_and_change_no_fingerprint(tmp_path):
 
 def test_a_non_private_fit_and_a_seeded_one(tmp_path):
     for changed in ({"epsilon": math.inf}, {"random_state": 0}):
-        fitted = DPMeans(**{**GIVEN, **changed}).fit(people())
+        fitted = DPMeans(**{**SETTINGS, **changed}).fit(people())
         save_model(fitted, tmp_path / "m.json")
         assert "random_state" not in (tmp_path / "m.json").read_text()
         assert load_model(tmp_path / "m.json").guarantee_.private is False
@@ -151,7 +151,7 @@ def test_an_unregistered_class_is_neither_written_nor_looked_up(model, text, tmp
 
 
 def test_a_theta_of_another_shape_is_refused(model, tmp_path):
-    broken = DPMeans(**GIVEN)
+    broken = DPMeans(**SETTINGS)
     broken.__dict__ = {**vars(model), "theta_": replace(model.theta_, mean=np.zeros(2))}
     with pytest.raises(ValueError, match=r"theta does not agree with features"):
         save_model(broken, tmp_path / "m.json")
@@ -196,7 +196,7 @@ def test_a_forged_file_gives_a_whole_model_or_a_refusal(tmp_path_factory, data):
     folder = tmp_path_factory.getbasetemp()
     source = folder / "source.json"
     if not source.exists():
-        save_model(DPMeans(**GIVEN, random_state=0).fit(people()), source)
+        save_model(DPMeans(**SETTINGS, random_state=0).fit(people()), source)
     document = json.loads(source.read_text())
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from([path for path in paths(document) if path != ["checksum"]]))
@@ -217,9 +217,9 @@ def test_a_forged_file_gives_a_whole_model_or_a_refusal(tmp_path_factory, data):
 def test_arrays_keep_shape_and_bits(shape, floats, seed):
     rng = np.random.default_rng(seed)
     array = rng.standard_normal(shape) if floats else rng.integers(-9, 9, shape).astype(np.intp)
-    found = rebuild(FloatArray if floats else NDArray[np.intp], json.loads(json.dumps(plain(array))), "here")
-    assert (found.shape, found.dtype) == (array.shape, array.dtype)
-    assert found.tobytes() == array.tobytes()
+    rebuilt = rebuild(FloatArray if floats else NDArray[np.intp], json.loads(json.dumps(plain(array))), "here")
+    assert (rebuilt.shape, rebuilt.dtype) == (array.shape, array.dtype)
+    assert rebuilt.tobytes() == array.tobytes()
 
 
 def test_an_array_may_be_declared_by_an_alias():

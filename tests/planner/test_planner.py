@@ -23,12 +23,12 @@ def table():
 
 class TestTable:
     def test_a_node_is_the_prediction_of_a_plan(self, table):
-        own = table["models"]["with-groups"]
+        plans = table["models"]["with-groups"]
         shape = tuple(map(len, AXES))
         for place in [(0, 0, 0, 0), (1, 2, 3, 4), (3, 5, 7, 7)]:
             K, d, n, e = (axis[i] for axis, i in zip(AXES, place, strict=True))
             predicted = DPFormula(K, epsilon=e, delta=grid.DELTA, bounds=(-1, 1)).plan(n, d).prediction
-            median, low, high, failure = grid.decoded(own["values"][np.ravel_multi_index(place, shape)])
+            median, low, high, failure = grid.decoded(plans["values"][np.ravel_multi_index(place, shape)])
             assert (median, low, high) == pytest.approx((predicted.median, predicted.low, predicted.high), rel=0.006)
             assert failure == pytest.approx(predicted.failure, abs=1e-3)
 
@@ -44,9 +44,9 @@ class TestTable:
         assert np.isnan(better[0, 0, 0, 0]).all()
         for axis in (2, 3):
             assert not (np.diff(better[..., 0], axis=axis) > 1e-12).any()
-        seen = ~np.isnan(better[..., 0])
-        assert (better[..., 1] <= better[..., 0])[seen].all()
-        assert (better[..., 2] >= better[..., 0])[seen].all()
+        planned = ~np.isnan(better[..., 0])
+        assert (better[..., 1] <= better[..., 0])[planned].all()
+        assert (better[..., 2] >= better[..., 0])[planned].all()
 
     def test_the_argument_that_counts_groups(self):
         assert grid.counted(DPFormula) == "n_groups"
@@ -124,16 +124,16 @@ class TestBrowser:
     )
     def test_the_prediction_is_the_plan_s(self, shown, n, d, epsilon, delta, K):
         state = f"{{model: 'with-groups', n: {n}, d: {d}, epsilon: {epsilon}, delta: {delta}, groups: {K}}}"
-        seen = js(shown, f"predicted({state})")
+        prediction = js(shown, f"predicted({state})")
         predicted = DPFormula(K, epsilon=epsilon, delta=delta, bounds=(-1, 1)).plan(n, d).prediction
-        assert seen["median"] == pytest.approx(predicted.median, rel=0.08)
-        assert seen["low"] <= seen["median"] <= seen["high"]
+        assert prediction["median"] == pytest.approx(predicted.median, rel=0.08)
+        assert prediction["low"] <= prediction["median"] <= prediction["high"]
 
     def test_models_with_an_effect_have_a_slider_for_it(self, shown):
-        seen = "!document.getElementById('effect-row').hidden"
-        assert not js(shown, seen)
+        visible = "!document.getElementById('effect-row').hidden"
+        assert not js(shown, visible)
         choose(shown, "sized")
-        assert js(shown, seen)
+        assert js(shown, visible)
         assert js(shown, "document.querySelector('label[for=effect]').textContent") == "distance of the groups"
         assert js(shown, "Number(document.getElementById('effect').value)") == 2
         assert "--effect" not in js(shown, "document.getElementById('command').textContent")
@@ -147,7 +147,7 @@ class TestBrowser:
         put(shown, "effect-slider", 0)
         assert js(shown, "read().effect") == 1
         choose(shown, "with-groups")
-        assert not js(shown, seen)
+        assert not js(shown, visible)
         assert js(shown, "document.getElementById('wrong').textContent") == ""
 
     def test_a_share_is_stated_as_a_number_of_people(self, shown):
@@ -231,11 +231,11 @@ class TestBrowser:
     @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-8), (8.0, 1e-5)])
     def test_a_split_budget_accepts_every_fit(self, shown, epsilon, delta):
         for fits in (2, 3, 7):
-            each = js(shown, f"eachOf({{...read(), epsilon: {epsilon}, delta: {delta}}}, {fits})")
+            epsilon_of_each = js(shown, f"eachOf({{...read(), epsilon: {epsilon}, delta: {delta}}}, {fits})")
             budget = Budget(epsilon, delta)
             for _ in range(fits):
-                budget.charge(each, delta, largest_price(each, delta, gaussian=True))
-            assert each > epsilon / fits / 1.5
+                budget.charge(epsilon_of_each, delta, largest_price(epsilon_of_each, delta, gaussian=True))
+            assert epsilon_of_each > epsilon / fits / 1.5
 
     def test_the_odds_are_those_of_the_report(self, shown):
         from dpem.report.facts import best_guess

@@ -20,12 +20,12 @@ from dpem.privacy import together
 from dpem.report import About, facts, render
 from dpem.report.charts import most_different_columns
 
-GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
+SETTINGS = {"epsilon": 1.0, "delta": 1e-6, "bounds": BOUNDS}
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return {kind.__name__: kind(**GIVEN).fit(people()) for kind in (DPMeans, DPTwoComponents, DPTwoClasses)}
+    return {kind.__name__: kind(**SETTINGS).fit(people()) for kind in (DPMeans, DPTwoComponents, DPTwoClasses)}
 
 
 @pytest.fixture(params=["DPMeans", "DPTwoComponents", "DPTwoClasses"])
@@ -145,11 +145,11 @@ def test_standardised_slopes_share_one_scale():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"age": rng.uniform(20, 80, 8000), "dose": rng.uniform(0, 1, 8000)})
     side = np.where(rng.random(8000) < 0.5, 1.0, -1.0)
-    known = {"epsilon": 2.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 1)}, "y_bounds": (-100, 100)}
-    line = DPLinearRegression(**known).fit(X, 0.5 * X.age + 10 * X.dose + rng.normal(0, 3, 8000))
+    arguments = {"epsilon": 2.0, "delta": 1e-6, "bounds": {"age": (0, 100), "dose": (0, 1)}, "y_bounds": (-100, 100)}
+    line = DPLinearRegression(**arguments).fit(X, 0.5 * X.age + 10 * X.dose + rng.normal(0, 3, 8000))
     assert line._fit_summary().estimates.scale.tolist() == [1, 50, 0.5, 1]
     assert "All rows share one scale" in render(line)
-    lines = DPMixtureRegression(2, **known).fit(X, side * (0.8 * X.age.to_numpy() + 5) + rng.normal(0, 3, 8000))
+    lines = DPMixtureRegression(2, **arguments).fit(X, side * (0.8 * X.age.to_numpy() + 5) + rng.normal(0, 3, 8000))
     profile = lines._profile()
     assert np.allclose(profile.centre, lines.coef_ * [50, 0.5])
     assert render(lines).count('class="group"') == 2

@@ -27,8 +27,8 @@ def made(kind):
         X = rng.standard_normal((2500, 6))
         y = X @ [0.8, 0.6, 0, 0, 0, 0] + 0.5 * rng.standard_normal(2500)
         return DPMissingRegression(epsilon=1.0, delta=1e-5, sigma=0.5).fit(X, y)
-    own = DPTwoComponents if kind == "groups" else DPTwoClasses
-    return own(epsilon=1.0, delta=1e-6, bounds=BOUNDS).fit(people())
+    kinds = DPTwoComponents if kind == "groups" else DPTwoClasses
+    return kinds(epsilon=1.0, delta=1e-6, bounds=BOUNDS).fit(people())
 
 
 @pytest.mark.parametrize("kind", ["paper", "groups", "answers"])

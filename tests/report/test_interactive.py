@@ -28,12 +28,12 @@ def models(tmp_path_factory):
     n = 4000
     X = pd.DataFrame({"age": rng.normal(50, 14, n), "weight": rng.normal(78, 13, n), "smoker": rng.integers(0, 2, n)})
     y = 12 * X.age + 9 * X.weight + 310 * X.smoker + rng.normal(0, 250, n)
-    known = {"epsilon": 2.0, "delta": 1e-6, "random_state": 0}
+    price = {"epsilon": 2.0, "delta": 1e-6, "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        line = DPLinearRegression(**known, bounds=BOUNDS, y_bounds=(0, 5000)).fit(X, y)
+        line = DPLinearRegression(**price, bounds=BOUNDS, y_bounds=(0, 5000)).fit(X, y)
         groups = np.where(rng.random((n, 1)) < 0.4, 30.0, 60.0) + rng.normal(0, 6, (n, 2))
-        mixture = DPGaussianMixture(2, **known, bounds=(0, 100)).fit(groups)
+        mixture = DPGaussianMixture(2, **price, bounds=(0, 100)).fit(groups)
     return {"line": line, "mixture": mixture}
 
 
@@ -171,6 +171,6 @@ def test_it_prints_on_two_pages(shown, name, tmp_path):
     state = Ledger(f"sqlite:///{tmp_path}/budget.db").open("patients", 3.0, 1e-5).state()
     page = shown(name, dataset="patients", date="2031-01-31", purpose="table 3", state=state)
     paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True, "printBackground": True}
-    made = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", paper)["data"])
-    assert len(re.findall(rb"/Type\s*/Page\b", made)) <= 2
-    (tmp_path / "page.pdf").write_bytes(made)
+    document = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", paper)["data"])
+    assert len(re.findall(rb"/Type\s*/Page\b", document)) <= 2
+    (tmp_path / "page.pdf").write_bytes(document)

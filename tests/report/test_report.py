@@ -135,11 +135,11 @@ class TestContent:
             assert (number(float(value), 5) if noise is None else round_to(float(value), noise)) in words(page)
 
     def test_the_prediction(self, model, page):
-        found = model.plan_.prediction
-        if found is None:
+        prediction = model.plan_.prediction
+        if prediction is None:
             assert "predicted accuracy" in words(page)
         else:
-            for value in (found.median, found.low, found.high):
+            for value in (prediction.median, prediction.low, prediction.high):
                 assert number(value) in words(page)
 
     def test_the_fingerprint_is_the_model_file_s(self, model, page, tmp_path):
@@ -170,9 +170,9 @@ class TestContent:
 
     def test_a_given_step_size_is_listed_as_given(self):
         fitted = DPSymmetricMixture(**{**COMMON, "epsilon": math.inf}, n_iter=3, step_size=0.5).fit(Y)
-        found = {s.name: s for s in fitted._fit_summary().settings}
-        assert found["n_iter"] == summary.Setting("n_iter", 3, summary.GIVEN)
-        assert found["step_size"] == summary.Setting("step_size", 0.5, summary.GIVEN)
+        settings = {s.name: s for s in fitted._fit_summary().settings}
+        assert settings["n_iter"] == summary.Setting("n_iter", 3, summary.GIVEN)
+        assert settings["step_size"] == summary.Setting("step_size", 0.5, summary.GIVEN)
 
     def test_an_infeasible_plan_is_stated(self, models):
         poor = copy.deepcopy(models["seeded"])
@@ -328,11 +328,11 @@ class TestReadableByEveryone:
 
     @each_page
     def test_pictures_have_a_title_and_a_description(self, page):
-        pictures = [own for _, own in Outline(page).elements if own.get("role") == "img"]
+        pictures = [picture for _, picture in Outline(page).elements if picture.get("role") == "img"]
         assert len(pictures) == page.count("<figure") + page.count('class="parts"')
-        for own in pictures:
-            assert own.get("aria-label") or "aria-labelledby" in own
-            for name in own.get("aria-labelledby", "").split():
+        for picture in pictures:
+            assert picture.get("aria-label") or "aria-labelledby" in picture
+            for name in picture.get("aria-labelledby", "").split():
                 assert re.search(rf'id="{name}">[^<]+<', page)
         assert all(svg.get("aria-hidden") == "true" for svg in Outline(page).all("svg") if "role" not in svg)
 
@@ -358,9 +358,9 @@ class TestPieces:
 
     def test_ticks_cover_the_range(self):
         for low, high in [(-1e-9, 2e-9), (0, 1), (-3e5, 1), (0.1, 0.11)]:
-            found = ticks(low, high)
-            assert 2 <= len(found) <= 9
-            assert all(low <= t <= high for t in found)
+            positions = ticks(low, high)
+            assert 2 <= len(positions) <= 9
+            assert all(low <= t <= high for t in positions)
 
     @pytest.mark.parametrize("values", [[0.0], [1e-300], [1e300, -1e300], [1.0] * 40])
     @pytest.mark.parametrize("scale", [None, True])
