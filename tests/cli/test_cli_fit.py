@@ -45,8 +45,8 @@ def test_fits_are_charged_until_the_budget_is_spent():
     assert "epsilon = 1 of 1 is left at delta = 0.001 before it and 0.75 after it" in first.err
     *_, spent, left, head, model, report = first.out.splitlines()
     assert spent == "This fit spent epsilon = 0.4, delta = 0.0004."
-    assert left.startswith("Of patients, one fit has spent epsilon = ")
-    assert left.endswith("; epsilon = 0.75 of 1 is left at delta = 0.001.")
+    assert left.startswith("At delta = 0.001, 1 fit of patients spent epsilon = ")
+    assert left.endswith(" of 1; one more may use up to 0.75.")
     state = Ledger(LEDGER).state("patients")
     assert (head, model, report) == (
         f"Head of the ledger: {state.head}",

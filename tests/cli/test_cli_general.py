@@ -31,9 +31,9 @@ def people(tmp_path: Path, monkeypatch):
     yes = {name: np.where(rng.random(N) < np.where(ill, 0.9, 0.1), 1, 0) for name in LEVELS}
     lines = ["id;when;smoker;region;tired;coughs"]
     for i in range(N):
-        own = [str(LEVELS[name][yes[name][i]]) for name in LEVELS]
-        own[2] = "" if i % 9 == 0 else own[2]
-        lines.append(";".join([f"P{i:04d}", "2024-05-01", *own]))
+        answers = [str(LEVELS[name][yes[name][i]]) for name in LEVELS]
+        answers[2] = "" if i % 9 == 0 else answers[2]
+        lines.append(";".join([f"P{i:04d}", "2024-05-01", *answers]))
     Path("people.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     Path("levels.json").write_text(json.dumps(LEVELS), encoding="utf-8")
     Ledger(LEDGER).open("people", 3.0, 1e-4)
@@ -71,7 +71,7 @@ def test_a_settings_file_has_the_options_of_a_fit():
     settings = {"data": "people.csv", "sep": ";", "exclude": ["id", "when"], "epsilon": 1.0, "delta": 1e-6,
                 "ledger": LEDGER, "dataset": "people"}  # fmt: skip
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    levels = [f"{name} = {json.dumps(own, ensure_ascii=False)}" for name, own in LEVELS.items()]
+    levels = [f"{name} = {json.dumps(labels, ensure_ascii=False)}" for name, labels in LEVELS.items()]
     Path("dpem.toml").write_text("\n".join([*lines, "[levels]", *levels]), encoding="utf-8")
     dry = dpem("fit", "latent-class", "--dry-run", "--json").json
     assert dry["data"] == {"path": "people.csv", "rows": N, "columns": 4}
@@ -162,8 +162,8 @@ def test_an_export_has_charged_and_refused_fits():
     assert dpem(*FIT, *paid, "--purpose", "=table <3>").code == 0
     assert dpem(*FIT, *paid, "--epsilon", "9", "--purpose", "too much", "--out", "b.json").code == 4
     assert dpem(*FIT, *paid, "--epsilon", "8", "--dry-run").code == 4
-    found = dpem("ledger", "history", *paid, "--json").json
-    (charge,), (refusal,) = found["fits"], found["refusals"]
+    listed = dpem("ledger", "history", *paid, "--json").json
+    (charge,), (refusal,) = listed["fits"], listed["refusals"]
     assert charge["model"] == fingerprint(load_model("model.json"))
     assert (refusal["epsilon"], refusal["reason"], refusal["purpose"]) == (9.0, "budget", "too much")
 

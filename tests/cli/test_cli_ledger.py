@@ -138,7 +138,7 @@ def test_the_csv_has_the_digest_of_each_entry():
 def test_every_output_states_the_same_remaining_epsilon():
     fitted = dpem(*FIT, *ON, "--report", "report.html")
     left = Ledger(LEDGER).state("patients").left_rounded
-    assert f"epsilon = {left} of 1 is left at delta = 0.001" in fitted.out
+    assert f"one more may use up to {left}." in fitted.out
     assert f"and {left} after it" in fitted.err
     assert dpem("ledger", "show", *AT).out.splitlines()[1].split()[5] == left
     assert f"ε = {left} of 1 at δ = 0.001" in Path("report.html").read_text(encoding="utf-8")

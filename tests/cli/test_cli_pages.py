@@ -11,7 +11,7 @@ from dpem.privacy import Price
 from studies import planner_grid as grid
 
 
-def test_the_planner_is_one_file(folder):
+def test_the_planner_is_written_to_a_file(folder):
     done = dpem("planner", "--html", "planner.html")
     assert (done.code, done.out) == (0, "Wrote planner.html.\n")
     assert (folder / "planner.html").read_text(encoding="utf-8") == page()
@@ -33,7 +33,7 @@ def test_the_demo_has_json_too(folder, monkeypatch):
     assert dpem("demo", "--json").json == {"rows": 3, "warnings": []}
 
 
-def test_a_demo_without_its_table_says_what_it_needs(folder, monkeypatch):
+def test_a_demo_without_statsmodels_names_the_extra(folder, monkeypatch):
     def missing(*_):
         raise RuntimeError("the demo needs statsmodels and pandas: pip install 'dpem[demo]'.")
 
@@ -45,21 +45,22 @@ def test_a_demo_without_its_table_says_what_it_needs(folder, monkeypatch):
 
 @pytest.mark.parametrize("name", grid.stored()["models"])
 def test_the_command_on_the_page_plans_what_the_table_says(folder, name):
-    """The form of the command is that of planner.js; the prediction is a node's, as near as machines agree on those
-    that rehearse EM (see tests/planner/test_planner.py).
+    """The command has the form that planner.js writes; its prediction is that of a node of the table, to the precision
+    at which machines agree on rehearsals of EM (see tests/planner/test_planner.py).
     """
-    own = grid.stored()["models"][name]
-    n, d = own["rows"][1], own["columns"][1]
-    count = ["--" + own["count"].replace("_", "-"), str(own["groups"][0])] if own["count"] else []
-    known = []
-    if not own["bounds"]:
+    model = grid.stored()["models"][name]
+    n, d = model["rows"][1], model["columns"][1]
+    count = ["--" + model["count"].replace("_", "-"), str(model["groups"][0])] if model["count"] else []
+    declared = []
+    if not model["bounds"]:
         (folder / "levels.json").write_text(json.dumps({f"x{j}": [0, 1] for j in range(d)}))
-        known = ["--levels", "levels.json"]
-    epsilon = Price(own["rho"][2], own["gaussian"]).epsilon(grid.DELTA)
+        declared = ["--levels", "levels.json"]
+    epsilon = Price(model["rho"][2], model["gaussian"]).epsilon(grid.DELTA)
     size = ["--n", str(n), "--d", str(d), "--epsilon", repr(epsilon), "--delta", str(grid.DELTA)]
-    done = dpem("plan", name, *size, *count, *known, "--json")
+    done = dpem("plan", name, *size, *count, *declared, "--json")
     assert done.code == 0, done.out
     predicted = done.json["prediction"]
-    before = own["effect"]["others"].index(own["effect"]["usual"]) * (len(own["groups"]) or 1) * len(own["columns"])
-    node = own["values"][len(own["rho"]) * len(own["rows"]) * (before + 1) + len(own["rho"]) + 2]
+    effect, prices, sizes = model["effect"], len(model["rho"]), len(model["rows"])
+    before = effect["others"].index(effect["usual"]) * (len(model["groups"]) or 1) * len(model["columns"])
+    node = model["values"][prices * sizes * (before + 1) + prices + 2]
     assert predicted["median"] == pytest.approx(grid.decoded(node)[0], rel=0.05, abs=1e-3)

@@ -70,8 +70,8 @@ def odd_files(folder):
         (["fit", "symmetric-mixture", "pateints.csv", *PRICE], Exit.DATA, "pateints.csv"),
         (["fit", "symmetric-mixture", "rows.xlsx", *PRICE], Exit.DATA, "rows.xlsx"),
         (["fit", "symmetric-mixture", "broken.parquet", *PRICE], Exit.DATA, "broken.parquet"),
-        (["fit", "symmetric-mixture", "empty.csv", *PRICE], Exit.DATA, ""),
-        (["fit", "symmetric-mixture", "header.csv", *PRICE], Exit.DATA, ""),
+        (["fit", "symmetric-mixture", "empty.csv", *PRICE], Exit.DATA, "must begin with a line of column names"),
+        (["fit", "symmetric-mixture", "header.csv", *PRICE], Exit.DATA, "has a header but no rows"),
         ([*MIXTURE, *PRICE, "--columns", "age,hieght"], Exit.DATA, "has no column 'hieght'; did you mean 'height'?"),
         (
             ["fit", "symmetric-regression", "mixed.csv", "--target", "outcom", *PRICE],
@@ -96,7 +96,7 @@ def odd_files(folder):
         (
             ["ledger", "open", "--dataset", "x", "--ledger", LEDGER, "--epsilon", "0", "--delta", "1e-4"],
             Exit.USAGE,
-            "epsilon",
+            "--epsilon of a dataset must be positive, got 0",
         ),
         (["ledger", "show", "--ledger", LEDGER, "--dataset", "x"], Exit.LEDGER, "dataset 'x' is not open"),
         (["ledger", "history", "--ledger", "mysql://me:secret@h/db"], Exit.USAGE, "must begin with"),

@@ -19,7 +19,6 @@ from dpem.fitting.plan import Plan
 from dpem.fitting.scaler import DPStandardScaler
 from dpem.fitting.sequence import PrivateFit
 from dpem.privacy import BudgetExceeded, Charge, DatasetState, Ledger, LedgerError, together
-from dpem.privacy.budget import Total
 from dpem.privacy.ledger import LedgerCharge
 from dpem.privacy.ledger_entries import rounded_down
 from dpem.report.facts import rounded_up
@@ -100,7 +99,7 @@ def announce(session: Session, plan: Plan, quote: Quote | None) -> None:
     if quote is None:
         session.warn(f"no --ledger: {spends}, which is recorded nowhere (see dpem ledger --help)")
         return
-    left = f"{_left(quote.left_before, quote)} before it and {rounded_down(quote.left_after)} after it"
+    left = f"{_left(quote)} before it and {rounded_down(quote.left_after)} after it"
     session.say(f"{spends} of {quote.dataset} in {quote.ledger}; {left}")
 
 
@@ -109,13 +108,13 @@ def dry_run_price(plan: Plan, quote: Quote | None) -> str:
     spends = f"A fit would spend {price_of(plan)}"
     if quote is None:
         return f"{spends}; no ledger is named. Nothing was spent."
-    left = f"{_left(quote.left_before, quote)} now, and {rounded_down(quote.left_after)} would be left"
+    left = f"{_left(quote)} now, and {rounded_down(quote.left_after)} would be left"
     return f"{spends} of {quote.dataset} in {quote.ledger}: {left}. Prices add, not epsilons. Nothing was spent."
 
 
-def _left(left: float, total: Quote | Total) -> str:
-    """What is left of a total, in words."""
-    return f"epsilon = {rounded_down(left)} of {total.epsilon:g} is left at delta = {total.delta:g}"
+def _left(quote: Quote) -> str:
+    """What is left of the total before the fit, in words."""
+    return f"epsilon = {rounded_down(quote.left_before)} of {quote.epsilon:g} is left at delta = {quote.delta:g}"
 
 
 @contextmanager
@@ -143,9 +142,10 @@ def spent_and_left(state: DatasetState | None) -> list[str]:
     """The lines on what has been spent, what is left, and the head of the ledger."""
     if state is None:
         return []
-    fits = "one fit has" if len(state.fits) == 1 else f"{len(state.fits)} fits have"
-    spent = f"Of {state.name}, {fits} spent epsilon = {state.spent_rounded}; {_left(state.left, state.total)}."
-    return [spent, f"Head of the ledger: {state.head}"]
+    total, fits = state.total, f"{len(state.fits)} fit{'' if len(state.fits) == 1 else 's'}"
+    spent = f"{fits} of {state.name} spent epsilon = {state.spent_rounded} of {total.epsilon:g}"
+    left = f"one more may use up to {state.left_rounded}"
+    return [f"At delta = {total.delta:g}, {spent}; {left}.", f"Head of the ledger: {state.head}"]
 
 
 def joint_guarantee(estimator: PrivateFit, scaler: DPStandardScaler | None) -> str | None:
