@@ -16,8 +16,8 @@ def small_designs(patch: Any) -> None:
     dispersion.
     """
     patch.setattr(surrogate, "LEAST_ROWS", 256)
-    distribution = families.distribution
-    patch.setattr(families, "distribution", lambda k, mu, dispersion, more=0.0: distribution(k, mu, 1.0))
+    count_cdf = families.count_cdf
+    patch.setattr(families, "count_cdf", lambda k, mu, dispersion, added_size=0.0: count_cdf(k, mu, 1.0))
 
 
 def small_surrogate(patch: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from dpem import DPLogisticRegression, DPPoissonRegression
 from dpem.models._glm.marginals import Marginals
-from dpem.models._glm.surrogate import _winners, fitted
+from dpem.models._glm.surrogate import _draw_levels, fit_surrogate
 from dpem.queries.histograms import BINS
 from dpem.tables.schema import Schema
 
@@ -15,7 +15,7 @@ from dpem.tables.schema import Schema
 def test_surrogate_levels_have_the_released_shares(levels):
     rng = np.random.default_rng(levels)
     share = rng.dirichlet(np.ones(levels))[1:]
-    found = np.bincount(_winners(rng.standard_normal((6000, levels - 1)), share, rng), minlength=levels) / 6000
+    found = np.bincount(_draw_levels(rng.standard_normal((6000, levels - 1)), share, rng), minlength=levels) / 6000
     # the shares of 6000 independent rows: five standard deviations
     assert np.all(np.abs(found[1:] - share) < 5 * np.sqrt(share * (1 - share) / 6000) + 1e-3)
 
@@ -55,7 +55,7 @@ def test_the_baselines_of_independent_factors_are_independent():
     bins[:, 0], bins[:, -1] = 1 - share, share
     marginals = Marginals(bins, 2 * share - 1, 2 * np.sqrt(share * (1 - share)), np.ones(24), 1e-3)
     schema = Schema.of(["g", "h"], {}, {name: tuple(map(float, range(13))) for name in "gh"})
-    rows = fitted(marginals, schema, np.eye(25), 1e-3, 1e6).rows[:, 1:]
+    rows = fit_surrogate(marginals, schema, np.eye(25), 1e-3, 1e6).rows[:, 1:]
     first, second = (rows[:, levels].max(axis=1) < 0 for levels in (slice(12), slice(12, 24)))
     assert abs(np.mean(second[first]) - 0.3) < 5 * np.sqrt(0.3 * 0.7 / first.sum())
 

@@ -50,7 +50,7 @@ def test_terms_that_others_determine_are_implied_and_exact(text, implied):
     raw = np.column_stack([(draws | codes)[name] for name in terms.formula.covariates])
     whole = schema.coordinates(numpy_api, terms.formula.design(numpy_api, raw))
     hidden = np.where(mask, 0.0, whole)
-    assert np.abs(terms.completed(schema, hidden) - whole).max() < 1e-6
+    assert np.abs(terms.fill(schema, hidden) - whole).max() < 1e-6
 
 
 def test_a_term_whose_factor_is_not_among_the_coordinates_is_drawn_itself():

@@ -136,7 +136,7 @@ def test_a_plan_says_how_likely_a_column_is_missed():
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"sparsity": 0}, "sparsity"), ({"weights": "x1", "max_weight": 2.0}, "they have no part in the choice")],
+    [({"sparsity": 0}, "sparsity"), ({"weights": "x1", "max_weight": 2.0}, "the choice of columns does not use them")],
 )
 def test_what_is_wrong_is_refused_in_a_sentence(wrong, words):
     X, y = drawn("logistic", 100, 7, d=21)

@@ -9,7 +9,7 @@ import statsmodels.api as sm
 
 import dpem
 from dpem.models._glm.families import Bernoulli
-from dpem.models._glm.marginals import denoised
+from dpem.models._glm.marginals import denoise
 from dpem.models._glm.queries import Information, Moments, Predictor, Score
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
@@ -187,7 +187,7 @@ def test_empty_bins_do_not_make_a_column_wide():
     shares = np.zeros(32)
     shares[15:17] = 0.5
     for _ in range(50):
-        assert denoised(shares + 0.02 * rng.standard_normal(32), 0.02)[15:17].sum() > 0.8
+        assert denoise(shares + 0.02 * rng.standard_normal(32), 0.02)[15:17].sum() > 0.8
 
 
 def test_columns_of_new_rows_that_differ_are_named():

@@ -9,7 +9,7 @@ import statsmodels.api as sm
 from scipy import stats
 
 import dpem
-from dpem.models._glm.families import Poisson, above_mean, below_mean
+from dpem.models._glm.families import Poisson, mean_excess, mean_shortfall
 from dpem.models._glm.queries import Predictor, Score
 from dpem.models.poisson_regression.dispersion import PearsonSquares, dispersion_of
 from dpem.tables.blocks import numpy_api
@@ -81,8 +81,8 @@ def test_means_of_clipped_counts():
         for b in (0.5, 3.0, 7.7, 40.0):
             below = float(np.sum(law.pmf(counts) * np.maximum(b - counts, 0)))
             above = float(np.sum(law.pmf(counts) * np.maximum(counts - b, 0)))
-            assert below_mean(np.array(b), np.array(mu), phi) == pytest.approx(below, abs=1e-9)
-            assert above_mean(np.array(b), np.array(mu), phi) == pytest.approx(above, abs=1e-9)
+            assert mean_shortfall(np.array(b), np.array(mu), phi) == pytest.approx(below, abs=1e-9)
+            assert mean_excess(np.array(b), np.array(mu), phi) == pytest.approx(above, abs=1e-9)
 
 
 def test_the_dispersion_of_invented_counts_is_found():

@@ -1,4 +1,4 @@
-"""What a fit warns of, from released numbers, and calibration: observed beside predicted means of the response."""
+"""The diagnostics of a fit, from released numbers, and its calibration: observed and predicted mean responses."""
 
 from __future__ import annotations
 
@@ -24,60 +24,57 @@ from dpem.tables.bounds import list_columns, list_names
 if TYPE_CHECKING:
     from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 
-#: A coefficient of which so much comes from the prior is not determined by the rows.
+#: A coefficient is not determined by the rows if a larger fraction than this comes from the prior.
 FROM_PRIOR = 0.5
 #: The largest relative error that privacy noise may give the estimated events of a level, and the events that its rows
 #: would have at the mean response: above, its interval may be too short (nycflights13, cancelled flights by carrier).
 EVENT_ERROR, MEAN_EVENT_ERROR = 0.25, 0.5
 #: Coordinates with at least this part of the variance that values at both bounds would have are treated as levels.
 TWO_VALUED = 0.8
-#: Two classes are called separated if the columns explain so much of the response's variance.
+#: Two classes are called separated if the columns explain more than this share of the response's variance.
 SEPARATED = 0.8
-#: Below this share of complete rows it is said how many were left out, and below the second it is a warning. Below the
-#: third there is nothing else to be said.
+#: A share of complete rows below the first number is a note, below the second a warning, below the third the only
+#: diagnostic.
 MANY_INCOMPLETE, MOST_INCOMPLETE, NEARLY_ALL_INCOMPLETE = 0.95, 0.8, 0.05
-#: Intervals at least and at most, and the privacy noise of an interval's mean residual, in residual bounds, that more
-#: intervals may not exceed.
+#: The least and largest number of intervals, and the largest privacy noise of an interval's mean residual, relative to
+#: the residual's limit.
 FEWEST, MOST, NOISE = 4, 10, 0.02
-#: A fit is called miscalibrated if an interval is off by so many standard errors, and by this part of the response's
-#: standard deviation: of ten calibrated intervals one is off by 3.5 standard errors in less than 1 fit of 200.
+#: An interval is miscalibrated if its difference exceeds this number of standard errors and this fraction of the
+#: response's standard deviation: one of ten calibrated intervals exceeds 3.5 standard errors in 1 of 200 fits.
 STANDARD_ERRORS, MATERIAL = 3.5, 0.1
-#: Columns of the record: share of rows, predicted mean, observed mean, its standard error, and that of the difference,
-#: which the privacy noise of the coefficients adds to.
+#: Columns of the calibration table: share of rows, predicted mean, observed mean, standard error of the observed mean,
+#: and standard error of the difference, which includes the privacy noise of the coefficients.
 FIELDS = 5
 
 
-def diagnostics(
+def diagnose(
     theta: Parameters, model: GeneralisedLinearModel, epsilon: float, mostly_zero: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """The diagnostics of a fit. The bounds of columns that are ``mostly_zero``, because a formula makes them so, are
-    not commented on.
-    """
+    """The diagnostics of a fit; ``mostly_zero`` columns, such as products with levels, may lie at a bound."""
     names, free, private = model.schema.names, model.free[1:] - 1, math.isfinite(epsilon)
     indicator = (model.schema.middle == 0.5) & (model.schema.half == 0.5)  # of 0 and 1, mostly one of them
     indicator |= np.isin(names, list(mostly_zero))
-    found: list[Diagnostic] = []
-
-    add = found.append
+    diagnostics: list[Diagnostic] = []
+    add = diagnostics.append
     if theta.complete < MANY_INCOMPLETE:
-        few = theta.complete < MOST_INCOMPLETE
+        many_missing = theta.complete < MOST_INCOMPLETE
         message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
-        undeclared = f"What is not among the declared levels{model.family.also_missing} counts as missing"
-        unless = "Coefficients are right if whether a value is missing does not depend on the response."
-        advice = f"{undeclared}: check the spelling." if few else unless
-        add(Diagnostic("incomplete-rows", "warning" if few else "note", message, advice))
+        undeclared = f"A level that was not declared{model.family.also_missing} counts as missing"
+        assumption = "Coefficients are right if whether a value is missing does not depend on the response."
+        advice = f"{undeclared}: check the spelling." if many_missing else assumption
+        add(Diagnostic("incomplete-rows", "warning" if many_missing else "note", message, advice))
         if theta.complete < NEARLY_ALL_INCOMPLETE:
-            return found
+            return diagnostics
     rare = [names[j] for j in free if theta.rare[j]]
     ends, crowded = (
         [names[j] for j in free if flags[j] and not indicator[j]] for flags in (theta.at_bound, theta.crowded)
     )
-    found += column_diagnostics(rare, ends, crowded if private else [], "1/16")
+    diagnostics += column_diagnostics(rare, ends, crowded if private else [], "1/16")
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
         message = (
-            f"The {list_columns(collinear)} are nearly collinear: noise hides what the rows say of each of their "
-            "coefficients, whose intervals may be too short."
+            f"The {list_columns(collinear)} are nearly collinear: noise hides their separate effects, and the "
+            "intervals of their coefficients may be too short."
         )
         advice = "Leave one of them out, or write a formula if one is computed from another, as in x + I(x**2)."
         add(Diagnostic("collinear", "warning", message, advice, tuple(collinear)))
@@ -85,8 +82,8 @@ def diagnostics(
     weak = [names[j] for j, part in prior if part > FROM_PRIOR and not theta.rare[j]]
     if weak:
         message = (
-            f"The rows hardly determine the coefficients of {list_columns(weak)} at this price: more than half of each "
-            "estimate is the prior's pull towards 0."
+            f"The rows hardly determine the coefficients of {list_columns(weak)} at this epsilon: more than half of "
+            "each comes from the prior, which pulls it towards 0."
         )
         advice = "More rows, a larger epsilon or fewer columns would help."
         add(Diagnostic("few-rows", "warning", message, advice, tuple(weak)))
@@ -105,7 +102,7 @@ def diagnostics(
         )
         advice = "Leave out the column that gives the response away, or pool rare classes."
         add(Diagnostic("separation", "warning", message, advice))
-    return found
+    return diagnostics
 
 
 def few_events(theta: Parameters, model: GeneralisedLinearModel) -> NDArray[np.bool_]:
@@ -135,10 +132,10 @@ def few_events(theta: Parameters, model: GeneralisedLinearModel) -> NDArray[np.b
     return few
 
 
-def intervals(n: int, rho: float, rows_per_person: int) -> int:
-    """How many intervals a calibration at this price has.
+def number_of_intervals(n: int, rho: float, rows_per_person: int) -> int:
+    """The number of intervals of a calibration at this price.
 
-    >>> intervals(2000, 4e-4, 1), intervals(20_000, 4e-4, 1), intervals(10**6, 4e-4, 1)
+    >>> number_of_intervals(2000, 4e-4, 1), number_of_intervals(20_000, 4e-4, 1), number_of_intervals(10**6, 4e-4, 1)
     (4, 5, 10)
     """
     if math.isinf(rho):
@@ -148,20 +145,19 @@ def intervals(n: int, rho: float, rows_per_person: int) -> int:
 
 @dataclass(frozen=True)
 class IntervalResiduals(RowQuery):
-    """For each interval of the linear predictor Σ (1, t) over complete rows, t the residual, brought within ±scale as
-    the family has it, over that scale.
+    """Σ (1, t) over the complete rows of each interval of the linear predictor, t the clipped residual over its limit.
 
     *Lemma.* ℓ2 sensitivity 2. *Proof.* A row adds c = (1, t), |t| ≤ 1, at the two places of its interval and 0
     elsewhere. Two rows of one interval differ by |t − t′| ≤ 2, rows of two intervals by √(‖c‖² + ‖c′‖²) ≤ √(2 + 2), and
-    a row and an incomplete one by ‖c‖ ≤ √2. So the count is free. ∎
+    a row and an incomplete one by ‖c‖ ≤ √2. So the count adds nothing to the sensitivity of the residuals. ∎
     """
 
     edges: FloatArray = field(repr=False)
-    scales: FloatArray = field(repr=False)
+    limits: FloatArray = field(repr=False)
 
     @property
     def label(self) -> str:
-        return f"calibration: rows and residuals in {len(self.scales)} intervals of the prediction"
+        return f"calibration: rows and residuals in {len(self.limits)} intervals of the prediction"
 
     @property
     def bound(self) -> Bound:
@@ -171,17 +167,20 @@ class IntervalResiduals(RowQuery):
         _, response, eta, weight = self.complete_rows(xp, x, y, shares)
         ends = [-math.inf, *map(float, self.edges), math.inf]
         counts, sums = [], []
-        for low, high, scale in zip(ends, ends[1:], self.scales, strict=False):
+        for low, high, limit in zip(ends, ends[1:], map(float, self.limits), strict=False):
             inside = weight * xp.astype((eta >= low) & (eta < high), xp.float64)
             counts.append(xp.sum(inside))
-            residual = zero_nonfinite(xp, self.family.residual(xp, response, eta, float(scale)))
-            sums.append(xp.sum(inside * xp.clip(residual / float(scale), -1.0, 1.0)))
+            residual = zero_nonfinite(xp, self.family.residual(xp, response, eta, limit))
+            sums.append(xp.sum(inside * xp.clip(residual / limit, -1.0, 1.0)))
         return xp.stack(counts + sums)
 
 
 @dataclass(frozen=True)
-class Calibrate(Step):
-    """Observed and predicted means of the response in intervals of the prediction that hold about equally many rows."""
+class Calibrate(Step["GeneralisedLinearModel", GlmState]):
+    """Observed and predicted means of the response in intervals of the prediction with about equally many rows each.
+
+    The table has a row for each interval and the columns that ``FIELDS`` lists.
+    """
 
     intervals: int = MOST
 
@@ -189,8 +188,8 @@ class Calibrate(Step):
         return f"calibration: observed and predicted means in {self.intervals} intervals"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        family, rows, free = state.family, state.surrogate.rows, model.on(state.chosen).free
-        model = state.of(model)
+        family, rows, free = state.family, state.surrogate.rows, model.restricted_to(state.chosen).free
+        model = state.fitted_part(model)
         predictor = model.predictor(np.concatenate([[state.theta.intercept], state.theta.coef]))
         eta = predictor(np, rows[:, 1:])
         edges = np.unique(np.quantile(eta, np.linspace(0, 1, self.intervals + 1)[1:-1], method="lower"))
@@ -198,44 +197,42 @@ class Calibrate(Step):
         place = np.searchsorted(edges, eta, side="right")
         groups = [rows[place == i] for i in range(len(edges) + 1)]
         etas = [predictor(np, group[:, 1:]) for group in groups]
-        scales = np.array([np.max(family.reach(np, each), initial=1e-6) for each in etas])
-        query = IntervalResiduals(model.schema, family, predictor, edges, scales)
+        limits = np.array([np.max(family.residual_limit(np, eta), initial=1e-6) for eta in etas])
+        query = IntervalResiduals(model.schema, family, predictor, edges, limits)
         shares, sums = np.split(curator.measure(query, self.rho), 2)
         noise = curator.noise_scale(query, self.rho)
         table = np.zeros((len(groups), FIELDS))
-        for i, (group, each) in enumerate(zip(groups, etas, strict=True)):
+        for i, (group, eta) in enumerate(zip(groups, etas, strict=True)):
             share = max(float(shares[i]), 0.2 * len(group) / len(rows), 2 * noise, 1e-9)
-            expected = family.expected(each, each, scales[i])
-            gap = scales[i] * float(sums[i]) / share - float(np.mean(expected.mean))
-            gap *= 1 / max(float(np.mean(expected.slope) / np.mean(family.variance(np, each))), 0.5)
-            variance = (
-                float(np.mean(expected.square)) / (share * curator.effective_rows) + (scales[i] * noise / share) ** 2
-            )
-            slope = (family.variance(np, each)[:, None] * group[:, free]).mean(axis=0)
-            predicted = float(np.mean(family.mean(np, each)))
-            of_fit = float(slope @ state.theta.privacy @ slope)
-            table[i] = share, predicted, predicted + gap, math.sqrt(variance), math.sqrt(variance + of_fit)
+            residual = family.clipped_residual(eta, eta, limits[i])
+            gap = limits[i] * float(sums[i]) / share - float(np.mean(residual.mean))
+            gap *= 1 / max(float(np.mean(residual.slope) / np.mean(family.variance(np, eta))), 0.5)
+            sampling = float(np.mean(residual.square)) / (share * curator.effective_rows)
+            variance = sampling + (limits[i] * noise / share) ** 2
+            slope = (family.variance(np, eta)[:, None] * group[:, free]).mean(axis=0)
+            predicted = float(np.mean(family.mean(np, eta)))
+            prediction_variance = float(slope @ state.theta.privacy @ slope)
+            error = math.sqrt(variance + prediction_variance)
+            table[i] = share, predicted, predicted + gap, math.sqrt(variance), error
         return replace(state, theta=replace(state.theta, calibration=table))
 
 
 def calibration_table(table: FloatArray, words: tuple[str, str]) -> Extra | None:
-    """The section of the report: a picture, and the table of its numbers. ``words`` name what is predicted and what is
-    observed.
-    """
+    """The report's section on calibration; ``words`` name the predicted and the observed means."""
     if not len(table):
         return None
     rows: tuple[tuple[str | float, ...], ...] = tuple((str(i + 1), *map(float, r[:4])) for i, r in enumerate(table))
     lead = (
-        f"Rows were grouped by their {words[0]}. Where dots lie on the line, predictions are right on average. "
-        f"Bars are {100 * LEVEL:.0f} % intervals of sampling error and of the privacy noise of this check."
+        f"Rows are grouped by their {words[0]}. Where dots lie on the line, predictions are right on average. "
+        f"Bars are {100 * LEVEL:.0f} % intervals for sampling error and the privacy noise of this check."
     )
-    head = ("interval", "part of the rows", *words, "standard error")
+    head = ("interval", "share of the rows", *words, "standard error")
     caption = f"The {words[0]} and the {words[1]} in each interval."
     return Extra("Calibration", lead, caption, head, rows, Calibration(words, *table.T[1:4]))
 
 
 def miscalibration(table: FloatArray, family: Family, words: tuple[str, str]) -> list[Diagnostic]:
-    """A warning where an observed mean is clearly not the predicted one."""
+    """A warning if an observed mean clearly differs from the predicted one."""
     if not len(table):
         return []
     _, predicted, observed, _, error = table.T

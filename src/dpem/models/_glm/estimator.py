@@ -1,4 +1,4 @@
-"""What the estimators of generalised linear models share: results in the table's units."""
+"""The shared estimator of generalised linear models: arguments, results in the table's units, predictions."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from dpem.fitting.inference import RegressionResults
 from dpem.fitting.summary import Extra
 from dpem.fitting.uncertainty import Uncertainty, pandas_of
 from dpem.fitting.weights import WeightedFit
-from dpem.models._glm.diagnostics import calibration_table, diagnostics, miscalibration
+from dpem.models._glm.diagnostics import calibration_table, diagnose, miscalibration
 from dpem.models._glm.implied_terms import ImpliedTerms
 from dpem.models._glm.model import GeneralisedLinearModel, Parameters
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.schema import Schema
 
 NOTE = (
-    "Standard errors hold sampling and privacy noise. They assume that the model's mean is right; rows with a missing "
-    "value are left out."
+    "Standard errors include sampling and privacy noise. They assume that the mean of the model is right; rows with a "
+    "missing value are left out."
 )
 
 
 #: What replaces ``{glm}`` and ``{attributes}`` in the docstrings of the models.
 PARAMETERS = """sparsity : int, optional
-        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
+        The largest number of columns to use; they are chosen under the same price. By default all columns are used.
     epsilon, delta : float
         The privacy of the whole fit. ``epsilon=inf`` is the non-private reference: maximum likelihood.
     bounds : dict, pair or path
@@ -40,19 +40,19 @@ PARAMETERS = """sparsity : int, optional
     levels : dict, optional
         Levels of categorical columns by name; the first is the baseline.
     formula : str, optional
-        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+        The columns of the model, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
     weights : str, optional
-        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+        The column of the rows' weights, such as those of a survey; only their proportions matter.
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
     check : bool, default True
-        Spend 5 % of the price on a fit check against the intercept alone and a table of calibration."""
+        Whether 5 % of the price is spent on a fit check against the intercept alone and a table of calibration."""
 ATTRIBUTES = """mean_, covariance_ : array
         Mean and covariance of the coordinates, as released.
     complete_share_ : float
         The share of rows without a missing value.
     converged_ : bool
-        Whether the reference fit converged; always True with privacy, where steps are counted beforehand."""
+        Whether the reference fit converged; always True with privacy, where the number of steps is fixed."""
 
 
 class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimator):
@@ -98,10 +98,12 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         return formula if formula is None or self.sparsity is not None else ImpliedTerms(formula).with_carriers()
 
     def _shared(self, schema: Schema) -> dict[str, Any]:
-        """The arguments of the model that do not depend on the family; refuses wrong ones."""
+        """The model's arguments that do not depend on the family; wrong ones are refused."""
         formula, sparsity = self._compiled(), self.sparsity
         if sparsity is not None and self.max_weight is not None:
-            raise ArgumentError("sparsity", "must be None where rows have weights: they have no part in the choice.")
+            raise ArgumentError(
+                "sparsity", "must be None where rows have weights: the choice of columns does not use them."
+            )
         named = {name: getattr(self, name, None) for name in ("offset", "exposure")}
         if formula is not None and formula.offset is not None:
             if any(named.values()):
@@ -129,7 +131,7 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         """The model on the columns that were chosen."""
         check_is_fitted(self)
         model: GeneralisedLinearModel = self._model(self.schema_)
-        return model.on(self.chosen_)
+        return model.restricted_to(self.chosen_)
 
     def _to_units(self) -> FloatArray:
         """The matrix that takes (intercept, free coefficients) of unit coordinates to the table's units."""
@@ -151,30 +153,34 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         return Uncertainty.of(names, values, sampling, privacy, note, covariance=parts[0] + parts[1])
 
     def summary(self, level: float = 0.95) -> Any:
-        """A DataFrame with a row for each coefficient: estimate, standard error, how much of it is sampling and how
-        much privacy, the interval, the size that would be detected, and the ratio exp(estimate) with its interval. The
-        fit check and a note on the errors are in its ``attrs``.
+        """A DataFrame with a row for each coefficient.
+
+        Its columns are the estimate, the standard error with its parts due to sampling and privacy, the interval, the
+        detectable size, and the ratio exp(estimate) with its interval. The fit check and a note on the errors are in
+        its ``attrs``.
         """
         table = self._errors.frame(level)
         with np.errstate(over="ignore"):
-            for end, of in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper")):
-                table[self._ratio + end] = np.exp(table[of])
+            for suffix, column in (("", "estimate"), ("_lower", "lower"), ("_upper", "upper")):
+                table[self._ratio + suffix] = np.exp(table[column])
         table.attrs["note"] = self._errors.note
         table.attrs["fit_check"] = None if self.fit_check_ is None else str(self.fit_check_)
         return table
 
     def _diagnostics(self) -> list[Diagnostic]:
         model = self._fitted_model()
-        off = miscalibration(self.theta_.calibration, model.family, self._mean_words)
-        return [*diagnostics(self.theta_, model, self.plan_.epsilon, self._products_with_levels), *off]
+        calibration = miscalibration(self.theta_.calibration, model.family, self._mean_words)
+        return [*diagnose(self.theta_, model, self.plan_.epsilon, self._products_with_levels), *calibration]
 
     def _extra(self) -> Extra | None:
         return calibration_table(self.theta_.calibration, self._mean_words)
 
     @property
     def calibration_(self) -> Any:
-        """What the fit check found in intervals of the prediction, as a DataFrame: share of rows, predicted and
-        observed mean of the response, and the standard error of the observed one. Without a check it is empty.
+        """A DataFrame with a row for each interval of the prediction; it is empty without a fit check.
+
+        Its columns are the share of rows, the predicted and the observed mean of the response, and the standard error
+        of the observed mean.
         """
         check_is_fitted(self)
         names = ("share", "predicted", "observed", "standard_error")
@@ -189,11 +195,11 @@ class GeneralisedLinearEstimator(WeightedFit, RegressionResults, PrivateEstimato
         """The linear predictor of each row; NaN where a covariate is missing."""
         model: GeneralisedLinearModel = self._model(self.schema_)
 
-        def each(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
+        def predictor(xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
             missing = np.isnan(x).any(axis=1)
             return np.where(missing, np.nan, model.eta(numpy_api, theta, np.where(np.isnan(x), 0.0, x)))
 
-        return np.asarray(self._each(each, X), dtype=float)
+        return np.asarray(self._each(predictor, X), dtype=float)
 
     def _mean_offset(self) -> float:
         model = self._fitted_model()

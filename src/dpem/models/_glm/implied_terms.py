@@ -1,8 +1,8 @@
-"""Terms of a formula that follow from others: the square of x from x, an interaction from its parts.
+"""Terms of a formula that other terms determine, as x determines x², and two columns their interaction.
 
 A raw column is *carried* by a term that is a factor of it, or a strictly monotone function of it alone (x, log(x),
-poly(x, 2)[1]). A term whose raw columns are all carried by other terms is implied by them: its values are a public
-function of theirs. Rows that are drawn for the carrying terms then have exact implied ones, however collinear.
+poly(x, 2)[1]). A term whose raw columns are all carried by other terms is implied: its values are a public function of
+theirs. Surrogate rows have exact implied terms, however collinear these are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpem.query import FloatArray
 from dpem.tables.blocks import numpy_api
 from dpem.tables.schema import Schema
 
-#: A raw column is added as a term of its own if so many terms read it and none carries it, as those of a spline do.
+#: A raw column is added as a term if no term carries it and at least this number read it, as those of a spline do.
 SEVERAL = 3
 #: Points between the bounds of a raw column at which a term is inverted.
 GRID = 4097
@@ -35,7 +35,7 @@ class ImpliedTerms:
 
     @cached_property
     def carriers(self) -> Mapping[str, int]:
-        """The place of the term that carries each raw column; raw columns that no term carries are left out."""
+        """The index of the term that carries a raw column, for each that has one."""
         carriers: dict[str, int] = {}
         plain_first = sorted(range(len(self.formula.columns)), key=lambda j: not _is_plain(self.formula.columns[j]))
         for j in plain_first:
@@ -46,23 +46,23 @@ class ImpliedTerms:
         return carriers
 
     def with_carriers(self) -> CompiledFormula:
-        """The formula with the raw columns that several terms read and none carries, such as that of a spline."""
+        """The formula with the raw columns added that several terms read and none carries."""
         formula = self.formula
         reads = [name for j in range(len(formula.columns)) for name in self._reads(j)]
         added = (name for name in formula.bounds if name not in self.carriers and reads.count(name) >= SEVERAL)
-        more = (Derived(name, (Piece(f"`{name}`"),), bounds=formula.bounds[name], carrier=True) for name in added)
-        return replace(formula, columns=(*formula.columns, *more))
+        carriers = (Derived(name, (Piece(f"`{name}`"),), bounds=formula.bounds[name], carrier=True) for name in added)
+        return replace(formula, columns=(*formula.columns, *carriers))
 
     def mask(self, schema: Schema) -> NDArray[np.bool_]:
         """Which coordinates are implied by the other coordinates of this schema, whose columns are the terms."""
         width = np.bincount(schema.column, minlength=len(self.formula.columns))
-        whole = {j for j in self.carriers.values() if width[j] == self._width(j)}
-        carried = {name for name, j in self.carriers.items() if j in whole}
-        implied = [j not in whole and set(self._reads(j)) <= carried for j in range(len(self.formula.columns))]
+        present = {j for j in self.carriers.values() if width[j] == self._width(j)}
+        carried = {name for name, j in self.carriers.items() if j in present}
+        implied = [j not in present and set(self._reads(j)) <= carried for j in range(len(self.formula.columns))]
         return np.array(implied)[schema.column]
 
-    def completed(self, schema: Schema, u: FloatArray) -> FloatArray:
-        """Rows in unit coordinates with the implied ones computed from the others."""
+    def fill(self, schema: Schema, u: FloatArray) -> FloatArray:
+        """Rows in unit coordinates whose implied coordinates are computed from the others."""
         implied = self.mask(schema)
         raw = np.zeros((len(u), len(self.formula.covariates)))
         for place, name in enumerate(self.formula.covariates):
@@ -76,27 +76,26 @@ class ImpliedTerms:
                 levels = schema.level[coordinates[is_level.argmax(axis=1)]]
                 raw[:, place] = np.where(is_level.any(axis=1), values[levels], values[0])
             else:
-                at, value = self._inverse[j]
+                term, column = self._inverse[j]
                 first = coordinates[0]
-                raw[:, place] = np.interp(schema.middle[first] + schema.half[first] * u[:, first], at, value)
+                raw[:, place] = np.interp(schema.middle[first] + schema.half[first] * u[:, first], term, column)
         with np.errstate(all="ignore"):
             terms = self.formula.design(numpy_api, raw)[:, schema.column]
-        there = np.clip((terms - schema.middle) / schema.half, -1.0, 1.0)
-        return np.where(implied, there, u)
+        return np.where(implied, np.clip((terms - schema.middle) / schema.half, -1.0, 1.0), u)
 
     def _reads(self, j: int) -> list[str]:
-        """The raw columns of a term."""
+        """The raw columns that a term reads."""
         pieces = self.formula.columns[j].pieces
         return list(dict.fromkeys(name for piece in pieces for name in columns_of(piece.expression)))
 
     def _width(self, j: int) -> int:
-        """How many coordinates a term has."""
+        """The number of coordinates of a term."""
         levels = self.formula.columns[j].levels
         return 1 if levels is None else len(levels.values) - 1
 
     @cached_property
     def _inverse(self) -> dict[int, tuple[FloatArray, FloatArray]]:
-        """Of terms that are strictly monotone in one raw column: their values, increasing, and those of the column."""
+        """Increasing values of each term that is strictly monotone in one raw column, and the column's values."""
         inverses = {}
         for j, column in enumerate(self.formula.columns):
             names = self._reads(j)
@@ -112,7 +111,7 @@ class ImpliedTerms:
         return inverses
 
     def _level_values(self, j: int, name: str) -> FloatArray:
-        """The raw numbers of a factor's levels in the order of the term, whose baseline comes first."""
+        """The numbers of a factor's levels in the order of the term, the baseline first."""
         levels, ordered = self.formula.levels[name], self.formula.columns[j].levels
         assert ordered is not None
         numbers = dict(zip(levels.labels, levels.values, strict=True))
@@ -120,5 +119,5 @@ class ImpliedTerms:
 
 
 def _is_plain(column: Derived) -> bool:
-    """Whether a term is a column as it is."""
+    """Whether a term is a column itself."""
     return len(column.pieces) == 1 and isinstance(parsed(column.pieces[0].expression), ast.Name)

@@ -16,7 +16,7 @@ from dpem.models._glm import planning
 from dpem.models._glm.diagnostics import FIELDS
 from dpem.models._glm.families import Family
 from dpem.models._glm.implied_terms import ImpliedTerms
-from dpem.models._glm.posterior import PRIOR_INTERCEPT, Posterior, placed
+from dpem.models._glm.posterior import PRIOR_INTERCEPT, Posterior, full_coefficients
 from dpem.models._glm.queries import Predictor, complete
 from dpem.models._glm.selection import FamilyResiduals
 from dpem.models._glm.steps import GlmState
@@ -25,15 +25,15 @@ from dpem.query import Array, FloatArray, Namespace
 
 @dataclass(frozen=True)
 class Parameters:
-    """A fitted model in unit coordinates. ``sampling`` and ``privacy`` are covariances of (intercept, coef) over the
-    free coordinates; ``chosen`` of ``width`` coordinates it is about, in order; ``mean`` and ``covariance`` are theirs.
-    ``response`` is the mean response, ``response_end`` the share of responses in the last bin, ``complete`` the share
-    of complete rows, ``prior_part`` how much of each coefficient comes from the prior. ``crowded`` columns have nearly
-    all values in one bin, ``at_bound`` most at a bound, ``rare`` levels next to no rows, ``collinear`` ones a released
-    correlation with another that is nearly 1. ``explained`` is the share of the response's variance that the columns
-    explain. ``dispersion`` (value, standard error) and ``calibration``, a row for each interval as in
-    :mod:`dpem.models._glm.diagnostics`, are empty where they were not measured. ``labels`` name the levels of the
-    response.
+    """A fitted model in unit coordinates, for the ``chosen`` of ``width`` coordinates.
+
+    ``sampling`` and ``privacy`` are covariances of the errors of (intercept, coef) over the free coordinates, and
+    ``prior_part`` is the fraction of each that comes from the prior. ``mean`` and ``covariance`` are those of the
+    coordinates. ``response`` is the mean response, ``response_end`` the share of responses in the last bin,
+    ``complete`` the share of complete rows, ``explained`` the share of the response's variance that the columns
+    explain. ``crowded``, ``at_bound``, ``rare`` and ``collinear`` are what the diagnostics name. ``dispersion`` (value,
+    standard error) and ``calibration`` (:class:`~dpem.models._glm.diagnostics.Calibrate`) are empty where they were not
+    measured. ``labels`` name the levels of the response.
     """
 
     intercept: float
@@ -60,8 +60,12 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class GeneralisedLinearModel(Model):
-    """g(E y) = intercept + coef·u + offset; fitted to complete rows."""
+class GeneralisedLinearModel(Model[Parameters]):
+    """g(E y) = intercept + coef·u + offset, fitted to complete rows.
+
+    ``offset_coordinate`` and ``exposure`` are coordinates, −1 without one; ``carriers`` are coordinates from which a
+    formula computes other terms, ``rare`` those of levels that are left out.
+    """
 
     family: Family = field(kw_only=True)
     offset_coordinate: int = field(default=-1, kw_only=True)
@@ -76,7 +80,7 @@ class GeneralisedLinearModel(Model):
 
     @property
     def gaussian(self) -> bool:  # type: ignore[override]
-        """A choice of columns is not made with Gaussian noise."""
+        """Whether all noise is Gaussian: that of a choice of columns is not."""
         return self.sparsity is None
 
     def start(self) -> GlmState:
@@ -84,13 +88,11 @@ class GeneralisedLinearModel(Model):
 
     @property
     def fixed(self) -> NDArray[np.intp]:
-        """The coordinates that have no coefficient to be fitted: the offset or the exposure, the columns from which
-        other terms are computed, and levels that are too rare.
-        """
-        without = (self.offset_coordinate, self.exposure, *self.carriers, *self.rare)
-        return np.array([j for j in without if j >= 0], dtype=np.intp)
+        """The coordinates whose coefficient is not fitted: offset or exposure, carriers, and rare levels."""
+        fixed = (self.offset_coordinate, self.exposure, *self.carriers, *self.rare)
+        return np.array([j for j in fixed if j >= 0], dtype=np.intp)
 
-    def on(self, chosen: NDArray[np.intp] | None) -> Self:
+    def restricted_to(self, chosen: NDArray[np.intp] | None) -> Self:
         """The model of these coordinates alone."""
         if chosen is None or np.array_equal(chosen, np.arange(self.schema.width)):
             return self
@@ -101,22 +103,21 @@ class GeneralisedLinearModel(Model):
         return replace(self, schema=schema, offset_coordinate=offset, exposure=exposure, carriers=carriers)
 
     @cached_property
-    def drawn(self) -> NDArray[np.intp]:
-        """The coordinates of which marginals and moments are released: all but those that a formula computes from
-        others. Where columns are chosen, the chosen ones may lack those.
+    def released(self) -> NDArray[np.intp]:
+        """The coordinates whose marginals and moments are released: all that a formula does not compute from others.
+
+        Where columns are chosen, these are all, since the others may not be chosen.
         """
         if self.terms is None or self.sparsity is not None:
             return np.arange(self.schema.width)
         return np.flatnonzero(~self.terms.mask(self.schema))
 
-    def completed(self, u: FloatArray) -> FloatArray:
-        """Rows of all coordinates from rows of those that are drawn."""
-        if len(self.drawn) == self.schema.width:
-            return u
+    def with_implied_terms(self, u: FloatArray) -> FloatArray:
+        """Rows of all coordinates from rows of the released ones."""
         assert self.terms is not None
-        whole = np.zeros((len(u), self.schema.width))
-        whole[:, self.drawn] = u
-        return self.terms.completed(self.schema, whole)
+        rows = np.zeros((len(u), self.schema.width))
+        rows[:, self.released] = u
+        return self.terms.fill(self.schema, rows)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -125,7 +126,7 @@ class GeneralisedLinearModel(Model):
 
     @cached_property
     def offset(self) -> FloatArray:
-        """Coefficients of (1, u) that are known: 0 but for the offset, which has coefficient 1 in its own unit."""
+        """The known coefficients of (1, u): 0, except for the offset, whose coefficient is 1 in its own unit."""
         out = np.zeros(self.schema.width + 1)
         if self.offset_coordinate >= 0:
             j = self.offset_coordinate
@@ -135,8 +136,12 @@ class GeneralisedLinearModel(Model):
     def predictor(self, coef: FloatArray) -> Predictor:
         if self.exposure < 0:
             return Predictor(coef, rare=self.rare)
-        middle, half = (float(each[self.exposure]) for each in (self.schema.middle, self.schema.half))
-        return Predictor(coef, self.exposure, middle, half, self.rare)
+        middle, half = self.schema.middle[self.exposure], self.schema.half[self.exposure]
+        return Predictor(coef, self.exposure, float(middle), float(half), self.rare)
+
+    def predictor_at(self, values: FloatArray) -> Predictor:
+        """The linear predictor with these coefficients of (1, free u)."""
+        return self.predictor(full_coefficients(values, self.free, self.offset))
 
     def mean_offset(self, rows: FloatArray) -> float:
         """The mean of the offset over surrogate rows."""
@@ -150,30 +155,29 @@ class GeneralisedLinearModel(Model):
     def residuals(self, state: GlmState) -> FamilyResiduals:
         """Residuals from the fit on the columns chosen so far."""
         assert state.chosen is not None
-        model = self.on(state.chosen)
-        predictor = model.predictor(placed(state.coef, model.free, model.offset))
+        predictor = self.restricted_to(state.chosen).predictor_at(state.coef)
         return FamilyResiduals(state.family, predictor, state.chosen)
 
     @abstractmethod
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
-        """The mean response from the noisy shares of the bins of its unit coordinate, and the family as it clips."""
+        """The mean response, from the noisy shares of its bins, and the family with a first dispersion."""
 
     def steps(self, sizes: Sizes) -> tuple[Step, ...]:
         return planning.steps(self, sizes)
 
     def score_steps(self, rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """The first step along a score and the others; what a family needs to measure besides is among them."""
+        """The first score step and the others, with the steps that a family adds."""
         return planning.score_steps(rho)
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         return planning.predicted_fit(self, sizes, steps)
 
-    def finished(self, state: GlmState, posterior: Posterior) -> Parameters:
+    def parameters(self, state: GlmState, posterior: Posterior) -> Parameters:
         """The parameters at the end of a fit."""
         surrogate, marginals = state.surrogate, state.marginals
-        coef = placed(posterior.coef, self.free, self.offset)
+        coef = full_coefficients(posterior.coef, self.free, self.offset)
         if self.rare:
-            posterior = self._with_rare(posterior)
+            posterior = self._with_rare_levels(posterior)
         fitted = self.family.mean(np, self.predictor(coef)(np, surrogate.rows[:, 1:]))
         return Parameters(
             intercept=float(coef[0]),
@@ -190,7 +194,7 @@ class GeneralisedLinearModel(Model):
             rare=tuple(j in self.rare for j in range(self.schema.width)),
             collinear=surrogate.collinear,
             response_end=state.response_end,
-            explained=self.explained(fitted),
+            explained=self.explained_share(fitted),
             dispersion=(),
             converged=True,
             labels=self.labels,
@@ -199,34 +203,36 @@ class GeneralisedLinearModel(Model):
             calibration=np.empty((0, FIELDS)),
         )
 
-    def _with_rare(self, posterior: Posterior) -> Posterior:
-        """The posterior of all coefficients: of the effect of a rare level, against the baseline, nothing is known."""
+    def _with_rare_levels(self, posterior: Posterior) -> Posterior:
+        """The posterior of all coefficients: the effect of a rare level, against the baseline, has its prior."""
         free = replace(self, rare=()).free
         places = np.searchsorted(free, self.free)
-        wide = np.zeros((len(free), len(places)))
-        wide[places, np.arange(len(places))] = 1.0
-        effect = np.zeros((len(free), len(self.rare)))
+        embedding = np.zeros((len(free), len(places)))
+        embedding[places, np.arange(len(places))] = 1.0
+        effect = np.zeros(
+            (len(free), len(self.rare))
+        )  # of 1 on η: 0.5 on the level's coordinate, ±1, and the intercept
         effect[0], effect[np.searchsorted(free, 1 + np.array(self.rare)), np.arange(len(self.rare))] = 0.5, 0.5
         return Posterior(
-            wide @ posterior.coef,
-            wide @ posterior.sampling @ wide.T,
-            wide @ posterior.privacy @ wide.T + PRIOR_INTERCEPT * effect @ effect.T,
-            1 - wide @ (1 - posterior.prior_part),
+            embedding @ posterior.coef,
+            embedding @ posterior.sampling @ embedding.T,
+            embedding @ posterior.privacy @ embedding.T + PRIOR_INTERCEPT * effect @ effect.T,
+            1 - embedding @ (1 - posterior.prior_part),
         )
 
-    def explained(self, fitted: FloatArray) -> float:
-        """The share of the response's variance that the columns explain."""
+    def explained_share(self, fitted: FloatArray) -> float:
+        """The share of the response's variance that the fitted means explain; 0 where it is not used."""
         return 0.0
 
     def eta(self, xp: Namespace, theta: Parameters, x: Array) -> Array:
         """The linear predictor of complete rows."""
-        return self.on(theta.chosen).predictor(np.concatenate([[theta.intercept], theta.coef]))(xp, x)
+        return self.restricted_to(theta.chosen).predictor(np.concatenate([[theta.intercept], theta.coef]))(xp, x)
 
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
         rows, response, weight = complete(xp, self.family, x, y)
         return weight * self.family.log_density(xp, self.eta(xp, theta, rows), response)
 
     def simpler(self, theta: Parameters) -> Parameters:
-        submodel = self.on(theta.chosen)
+        submodel = self.restricted_to(theta.chosen)
         level = self.family.link(theta.response) - float(submodel.predictor(submodel.offset)(np, theta.mean[None])[0])
         return replace(theta, intercept=level + float(submodel.offset[0]), coef=submodel.offset[1:])

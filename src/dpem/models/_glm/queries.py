@@ -1,9 +1,7 @@
 """Queries of generalised linear models: second moments of the columns, and scores at given coefficients.
 
-Rows are in unit coordinates u in [−1, 1]. A row with a missing covariate, or without a response, contributes nothing:
-the analysis is of complete cases, as ``glm`` in R has it. So does a row with a level that is too rare to be estimated.
-A :class:`Predictor` is public: it holds the coefficients of (1, u) and, where there is one, the exposure whose
-logarithm is added.
+Rows are in unit coordinates u in [−1, 1]. Only complete rows contribute, as in R's ``glm``: a row with a missing
+covariate or response adds 0, and so does a row with a level that is too rare to be estimated.
 """
 
 from __future__ import annotations
@@ -32,8 +30,9 @@ from dpem.tables.blocks import like
 
 @dataclass(frozen=True)
 class Predictor:
-    """η = coef·(1, u) + log(middle + half·u_exposure): the last term where ``exposure`` is not −1. ``rare`` are the
-    coordinates of levels that are left out.
+    """The public linear predictor η = coef·(1, u) + log(middle + half·u_exposure).
+
+    Without an exposure (−1) there is no last term. ``rare`` are the coordinates of levels whose rows are left out.
     """
 
     coef: FloatArray
@@ -53,8 +52,9 @@ class Predictor:
 def complete(
     xp: Namespace, family: Family, x: Array, y: Array, shares: Array = None, rare: tuple[int, ...] = ()
 ) -> tuple[Array, Array, Array]:
-    """Rows and responses with 0 in the place of what is missing, and whether a row is complete and has no ``rare``
-    level, as 0 or 1, times its weight.
+    """Rows and responses with missing values replaced by 0, and the weights of the rows.
+
+    The weight of a row that is incomplete or has a ``rare`` level is 0.
     """
     response = family.response(xp, y)
     if isinstance(x, np.ndarray) and not rare and not np.isnan(np.sum(x)) and not np.isnan(np.sum(response)):
@@ -67,7 +67,7 @@ def complete(
 
 @dataclass(frozen=True)
 class RowQuery(NarrowQuery):
-    """A query about complete rows at given coefficients."""
+    """A query of complete rows at given coefficients."""
 
     family: Family = field(repr=False)
     predictor: Predictor = field(repr=False)
@@ -75,23 +75,21 @@ class RowQuery(NarrowQuery):
     def complete_rows(
         self, xp: Namespace, x: Array, y: Array, shares: Array = None
     ) -> tuple[Array, Array, Array, Array]:
-        """Rows, responses and predictors, and 1 for a complete row, 0 for another, times its weight."""
+        """Rows, responses, predictors and weights, as :func:`complete` has them."""
         rows, response, weight = complete(xp, self.family, x, y, shares, self.predictor.rare)
         return rows, response, self.predictor(xp, rows), weight
 
 
 @dataclass(frozen=True)
 class SecondMoments(NarrowQuery):
-    """Σ vvᵀ, packed, over complete rows, with vectors v that are scaled into a ball
-    (:func:`~dpem.queries.narrow.gram_bound`).
-    """
+    """Σ vvᵀ, packed, over complete rows, with each v scaled into a ball (:func:`~dpem.queries.narrow.gram_bound`)."""
 
     family: Family = field(repr=False)
     radius: float
 
     @abstractmethod
     def vectors(self, xp: Namespace, rows: Array) -> Array:
-        """v of complete rows, within the ball."""
+        """The vectors v of complete rows, within the ball."""
 
     @property
     def rare(self) -> tuple[int, ...]:
@@ -131,10 +129,10 @@ class Moments(SecondMoments):
 
 @dataclass(frozen=True)
 class Information(SecondMoments):
-    """Second moments of v = √V(η)·turn·(1, u)."""
+    """Second moments of v = √V(η)·W·(1, u), W the ``whitening``."""
 
     predictor: Predictor = field(repr=False)
-    turn: FloatArray = field(repr=False)
+    whitening: FloatArray = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -142,26 +140,26 @@ class Information(SecondMoments):
 
     @property
     def width(self) -> int:
-        return len(self.turn)
+        return len(self.whitening)
 
     @property
     def rare(self) -> tuple[int, ...]:
         return self.predictor.rare
 
     def vectors(self, xp: Namespace, rows: Array) -> Array:
-        a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], rows)
+        a = product(xp, rows, self.whitening[:, 1:].T) + like(xp, self.whitening[:, 0], rows)
         return into_ball(xp, a, self.radius, xp.sqrt(self.family.variance(xp, self.predictor(xp, rows))))
 
 
 @dataclass(frozen=True)
 class Score(RowQuery):
-    """Σ r·a over complete rows: a = turn·(1, u), r the residual, brought within ±clip/‖a‖ as the family has it.
+    """Σ r·a over complete rows: a = W·(1, u), W the ``whitening``, r the residual, which the family clips at clip/‖a‖.
 
     *Lemma.* ℓ2 sensitivity 2·clip. *Proof.* The whole contribution is scaled into the ball of radius ``clip`` after it
     is computed. But for rounding it lies there already: ‖r·a‖ ≤ clip·‖a‖/‖a‖. ∎
     """
 
-    turn: FloatArray = field(repr=False)
+    whitening: FloatArray = field(repr=False)
     clip: float
 
     @property
@@ -170,21 +168,20 @@ class Score(RowQuery):
 
     @property
     def bound(self) -> Bound:
-        return rounded(Bound.symmetric(l2=self.clip), len(self.turn))
+        return rounded(Bound.symmetric(l2=self.clip), len(self.whitening))
 
     def contributions(self, xp: Namespace, x: Array, y: Array, shares: Array = None) -> Array:
         rows, response, eta, weight = self.complete_rows(xp, x, y, shares)
-        a = product(xp, rows, self.turn[:, 1:].T) + like(xp, self.turn[:, 0], x)
+        a = product(xp, rows, self.whitening[:, 1:].T) + like(xp, self.whitening[:, 0], x)
         size = xp.sqrt(squares(xp, a))
         return sum_in_ball(xp, a, self.clip, weight * self.family.residual(xp, response, eta, self.clip / size), size)
 
 
 @dataclass(frozen=True)
 class Likelihood(RowQuery):
-    """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates); of rows with
-    weights w also w²(y − μ)²·bbᵀ.
+    """Σ (1, y, log p, (y − μ)·b, V·bbᵀ packed) over complete rows, b = (1, u of the ``free`` coordinates).
 
-    It promises nothing, so a curator answers it only where nothing is promised (ε = ∞).
+    Rows with weights w also add w²(y − μ)²·bbᵀ. The sensitivity is unbounded, so a curator answers it only at ε = ∞.
     """
 
     free: tuple[int, ...] = field(repr=False)

@@ -10,10 +10,10 @@ import numpy as np
 
 from dpem.fitting.step import State, Step
 from dpem.models._glm.families import Family
-from dpem.models._glm.marginals import NONE, Marginals, marginals
-from dpem.models._glm.posterior import Posterior, ReleasedScore, best_clip, combined, placed, prior_of
+from dpem.models._glm.marginals import NO_MARGINALS, Marginals, marginals_of
+from dpem.models._glm.posterior import Posterior, ReleasedScore, best_clip, prior_of, score_posterior
 from dpem.models._glm.queries import Information, Likelihood, Moments, Score
-from dpem.models._glm.surrogate import RADIUS, Surrogate, corrected, fitted, whitening
+from dpem.models._glm.surrogate import RADIUS, Surrogate, fit_surrogate, match_information, whitening_of
 from dpem.privacy import Curator
 from dpem.queries.histograms import BINS, ColumnHistograms
 from dpem.queries.narrow import unpacked
@@ -22,17 +22,21 @@ from dpem.query import FloatArray
 if TYPE_CHECKING:
     from dpem.models._glm.model import GeneralisedLinearModel
 
-#: Newton steps at most, and the change of the mean log-likelihood below which they have converged.
+#: The largest number of Newton steps, and the relative change of the mean log-likelihood at which they have converged.
 MOST_STEPS, CONVERGED = 60, 1e-14
+#: The least share of complete rows that the histogram is divided by: its noise is not magnified further.
+LEAST_COMPLETE = 0.05
 
 
 @dataclass(frozen=True)
 class GlmState(State):
-    """What has been released: marginals, the levels that are too rare, the mean response and the share of responses in
-    the last bin, the family as it clips, surrogate rows, scores, and the coefficients of (1, free u) that follow.
+    """The releases so far and the estimate that follows from them.
+
+    ``rare`` are levels that are too rare to be fitted, ``mean`` is the mean response, ``response_end`` the share of
+    responses in the last bin, ``family`` holds the dispersion, and ``coef`` are coefficients of (1, free u).
     """
 
-    marginals: Marginals = NONE
+    marginals: Marginals = NO_MARGINALS
     rare: tuple[int, ...] = ()
     mean: float = 0.0
     response_end: float = 0.0
@@ -41,20 +45,21 @@ class GlmState(State):
     scores: tuple[ReleasedScore, ...] = ()
     coef: FloatArray = field(default_factory=lambda: np.zeros(1))
 
-    def of(self, model: GeneralisedLinearModel) -> GeneralisedLinearModel:
-        """The model of the chosen columns, or without the levels that are too rare."""
-        return replace(model.on(self.chosen), rare=self.rare)
+    def fitted_part(self, model: GeneralisedLinearModel) -> GeneralisedLinearModel:
+        """The model of the chosen columns without the levels that are too rare."""
+        return replace(model.restricted_to(self.chosen), rare=self.rare)
 
     def posterior(self, model: GeneralisedLinearModel, n: int) -> Posterior:
-        """The coefficients that agree best with all scores so far."""
+        """The posterior of the coefficients, from all scores so far."""
         prior = prior_of(model, self.marginals, self.mean, self.surrogate)
-        return combined(self.scores, self.surrogate, model.free, prior, self.coef, n)
+        return score_posterior(self.scores, self.surrogate, model.free, prior, self.coef, n)
 
 
 @dataclass(frozen=True)
-class FindMarginals(Step):
-    """Where each column lies between its bounds, and the mean of the response; one of them where columns are chosen:
-    the response first, then the columns that were chosen last.
+class FindMarginals(Step["GeneralisedLinearModel", GlmState]):
+    """The marginals of the columns and the mean of the response, from a histogram.
+
+    Where columns are chosen, the histogram of the response comes first, and those of the columns after each choice.
     """
 
     columns: bool = True
@@ -66,17 +71,17 @@ class FindMarginals(Step):
         return f"histogram of {'every column and of ' if self.columns else ''}the response"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        new = model.drawn if state.chosen is None else state.chosen[len(state.marginals.centre) :]
+        new = model.released if state.chosen is None else state.chosen[len(state.marginals.centre) :]
         schema = model.schema.take(new if self.columns else np.array([0]))
         query = ColumnHistograms(schema, with_response=self.response, with_columns=self.columns)
         noise = curator.noise_scale(query, self.rho)
         shares = curator.measure(query, self.rho).reshape(-1, BINS + 1)
         if self.columns:
-            each = shares[: schema.width]
-            complete = np.clip(1 - each[:, -1:], 0.05, 1.0)
-            both = state.marginals.joined(marginals(each[:, :-1] / complete, noise, schema))
-            rare = () if model.sparsity is not None else tuple(map(int, new[both.rare]))
-            state = replace(state, marginals=both, rare=rare)
+            column_shares = shares[: schema.width]
+            complete = np.clip(1 - column_shares[:, -1:], LEAST_COMPLETE, 1.0)
+            marginals = state.marginals.joined(marginals_of(column_shares[:, :-1] / complete, noise, schema))
+            rare = () if model.sparsity is not None else tuple(map(int, new[marginals.rare]))
+            state = replace(state, marginals=marginals, rare=rare)
         if not self.response:
             return state
         mean, family = model.response_of(shares[-1, :-1], noise)
@@ -85,8 +90,8 @@ class FindMarginals(Step):
 
 
 @dataclass(frozen=True)
-class FindMoments(Step):
-    """Correlations of the columns, and surrogate rows that have them."""
+class FindMoments(Step["GeneralisedLinearModel", GlmState]):
+    """Second moments of the columns, and surrogate rows that agree with them."""
 
     radius: float = math.inf
 
@@ -94,37 +99,36 @@ class FindMoments(Step):
         return f"second moments of the columns, clipped at {self.radius:.3g} spreads"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        model, margins = state.of(model), state.marginals
-        schema, width = model.schema.take(model.drawn), model.schema.width
-        query = Moments(schema, model.family, self.radius, margins.centre, margins.spread)
+        model, marginals = state.fitted_part(model), state.marginals
+        schema, width = model.schema.take(model.released), model.schema.width
+        query = Moments(schema, model.family, self.radius, marginals.centre, marginals.spread)
         noise = curator.noise_scale(query, self.rho)
-        released = unpacked(curator.measure(query, self.rho), schema.width + 1)
-        surrogate = fitted(margins, schema, released, noise, self.radius)
-        if len(model.drawn) < width:
-            u = model.completed(surrogate.rows[:, 1:])
+        moments = unpacked(curator.measure(query, self.rho), schema.width + 1)
+        surrogate = fit_surrogate(marginals, schema, moments, noise, self.radius)
+        if len(model.released) < width:
+            u = model.with_implied_terms(surrogate.rows[:, 1:])
             collinear = np.zeros(width, dtype=bool)
-            collinear[model.drawn] = surrogate.collinear
+            collinear[model.released] = surrogate.collinear
             rows = np.column_stack([np.ones(len(u)), u])
             surrogate = replace(surrogate, rows=rows, collinear=tuple(map(bool, collinear)))
-            margins = margins.completed(model.drawn, u)
+            marginals = marginals.extended(model.released, u)
         if model.rare:
-            kept = (surrogate.rows[:, 1 + np.array(model.rare)] < 0).all(axis=1)
-            surrogate = replace(surrogate, rows=surrogate.rows[kept])
-        state = replace(state, marginals=margins, surrogate=surrogate)
+            not_rare = (surrogate.rows[:, 1 + np.array(model.rare)] < 0).all(axis=1)
+            surrogate = replace(surrogate, rows=surrogate.rows[not_rare])
+        state = replace(state, marginals=marginals, surrogate=surrogate)
         if not state.scores and state.theta is None:
-            return replace(state, coef=prior_of(model, margins, state.mean, surrogate).mean)
-        # earlier scores say nothing of columns that were chosen since
-        scores = tuple(score.widened(width) for score in state.scores)
+            return replace(state, coef=prior_of(model, marginals, state.mean, surrogate).mean)
+        # earlier scores do not depend on columns that were chosen since
+        scores = tuple(score.padded(width) for score in state.scores)
         return replace(state, scores=scores, coef=np.pad(state.coef, (0, len(model.free) - len(state.coef))))
 
 
 @dataclass(frozen=True)
-class FindInformation(Step):
-    """The information at the present coefficients, and surrogate rows that have it.
+class FindInformation(Step["GeneralisedLinearModel", GlmState]):
+    """The information at the current coefficients, and surrogate rows that agree with it.
 
-    The surrogate follows correlations only as far as the noise of the moments lets it. In coordinates in which its own
-    information is the same in all directions, the noise of another release is small beside the information of
-    directions that are nearly collinear, too.
+    The moments resolve correlations only up to their noise. The information is released in coordinates in which that of
+    the surrogate is the same in all directions, so its noise is small also along nearly collinear directions.
     """
 
     def describe(self) -> str:
@@ -133,20 +137,21 @@ class FindInformation(Step):
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
         if math.isinf(self.rho):
             return state
-        model, surrogate = state.of(model), state.surrogate
-        predictor = model.predictor(placed(state.coef, model.free, model.offset))
+        model, surrogate = state.fitted_part(model), state.surrogate
+        predictor = model.predictor_at(state.coef)
         V = state.family.variance(np, predictor(np, surrogate.rows[:, 1:]))
-        turn, radius = whitening(surrogate.rows, model.free, V), RADIUS * math.sqrt(len(model.free) * float(V.mean()))
-        query = Information(model.schema, state.family, radius, predictor, turn)
+        whitening = whitening_of(surrogate.rows, model.free, V)
+        radius = RADIUS * math.sqrt(len(model.free) * float(V.mean()))
+        query = Information(model.schema, state.family, radius, predictor, whitening)
         noise = curator.noise_scale(query, self.rho) / surrogate.complete
-        released = unpacked(curator.measure(query, self.rho), len(turn)) / surrogate.complete
-        state = replace(state, surrogate=corrected(surrogate, model.free, query, released, noise))
+        information = unpacked(curator.measure(query, self.rho), len(whitening)) / surrogate.complete
+        state = replace(state, surrogate=match_information(surrogate, model.free, query, information, noise))
         return replace(state, coef=state.posterior(model, curator.effective_rows).coef)
 
 
 @dataclass(frozen=True)
-class TakeStep(Step):
-    """The score at the present coefficients: one step towards the truth. The last one finishes the fit."""
+class TakeStep(Step["GeneralisedLinearModel", GlmState]):
+    """The score at the current coefficients, and new coefficients from all scores; the last step finishes the fit."""
 
     last: bool = False
 
@@ -154,51 +159,51 @@ class TakeStep(Step):
         return "score of the regression, one step along it"
 
     def run(self, curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-        model = state.of(model)
+        model = state.fitted_part(model)
         if math.isinf(self.rho):
-            early = state.chosen is not None and state.theta is None  # the next choice needs a fit
-            return maximum_likelihood(curator, model, state) if self.last or early else state
-        predictor = model.predictor(placed(state.coef, model.free, model.offset))
+            first_choice = state.chosen is not None and state.theta is None  # the next choice needs residuals
+            return maximum_likelihood(curator, model, state) if self.last or first_choice else state
+        predictor = model.predictor_at(state.coef)
         rows, family = state.surrogate.rows, state.family
-        turn = whitening(rows, model.free, family.variance(np, predictor(np, rows[:, 1:])))
-        query = Score(model.schema, family, predictor, turn, 1.0)
+        whitening = whitening_of(rows, model.free, family.variance(np, predictor(np, rows[:, 1:])))
+        query = Score(model.schema, family, predictor, whitening, 1.0)
         clip, bias = best_clip(query, state.surrogate, curator.n_rows, curator.noise_scale(query, self.rho))
         query = replace(query, clip=clip)
         score = ReleasedScore(query, curator.measure(query, self.rho), curator.noise_scale(query, self.rho), bias)
         state = replace(state, scores=(*state.scores, score))
         posterior = state.posterior(model, curator.effective_rows)
-        theta = model.finished(state, posterior) if self.last else state.theta
+        theta = model.parameters(state, posterior) if self.last else state.theta
         return replace(state, theta=theta, coef=posterior.coef)
 
 
 def maximum_likelihood(curator: Curator, model: GeneralisedLinearModel, state: GlmState) -> GlmState:
-    """The non-private reference (ε = ∞): the maximum of the likelihood over the complete rows by Newton steps, as
-    ``glm`` in R finds it.
-    """
+    """The non-private reference (ε = ∞): maximum likelihood over the complete rows by Newton's method with halving."""
     k, n = len(model.free), curator.effective_rows
     coef = prior_of(model, state.marginals, state.mean, state.surrogate).mean
-    end = 3 + k + k * (k + 1) // 2
+    bread_end = 3 + k + k * (k + 1) // 2
 
-    def measured(values: FloatArray) -> FloatArray:
-        predictor = model.predictor(placed(values, model.free, model.offset))
-        query = Likelihood(model.schema, model.family, predictor, tuple(int(j) - 1 for j in model.free[1:]))
+    def likelihood(values: FloatArray) -> FloatArray:
+        query = Likelihood(
+            model.schema, model.family, model.predictor_at(values), tuple(int(j) - 1 for j in model.free[1:])
+        )
         return curator.measure(query, math.inf)
 
-    at, converged = measured(coef), False
+    current, converged = likelihood(coef), False
     for _ in range(MOST_STEPS):
-        step, length = np.linalg.lstsq(unpacked(at[3 + k : end], k), at[3 : 3 + k], rcond=1e-12)[0], 1.0
-        new = measured(coef + step)
-        while not new[2] >= at[2] - 1e-15 and length > 1e-6:
+        information, length = unpacked(current[3 + k : bread_end], k), 1.0
+        step = np.linalg.lstsq(information, current[3 : 3 + k], rcond=1e-12)[0]
+        new = likelihood(coef + step)
+        while not new[2] >= current[2] - 1e-15 and length > 1e-6:
             length /= 2
-            new = measured(coef + length * step)
-        gain, coef, at = float(new[2] - at[2]), coef + length * step, new
-        if abs(gain) < CONVERGED * max(abs(float(at[2])), 1.0):
+            new = likelihood(coef + length * step)
+        gain, coef, current = float(new[2] - current[2]), coef + length * step, new
+        if abs(gain) < CONVERGED * max(abs(float(current[2])), 1.0):
             converged = True
             break
-    sampling = np.linalg.pinv(unpacked(at[3 + k : end], k)) / n
+    sampling = np.linalg.pinv(unpacked(current[3 + k : bread_end], k)) / n
     if state.weights is not None:  # the sandwich
-        sampling = sampling @ unpacked(at[end:], k) @ sampling * n / state.weights.ratio
-    surrogate = replace(state.surrogate, complete=float(at[0]))
-    state = replace(state, surrogate=surrogate, mean=float(at[1] / max(at[0], 1e-12)), coef=coef)
-    theta = model.finished(state, Posterior(coef, sampling, np.zeros((k, k)), np.zeros(k)))
+        sampling = sampling @ unpacked(current[bread_end:], k) @ sampling * n / state.weights.ratio
+    surrogate = replace(state.surrogate, complete=float(current[0]))
+    state = replace(state, surrogate=surrogate, mean=float(current[1] / max(current[0], 1e-12)), coef=coef)
+    theta = model.parameters(state, Posterior(coef, sampling, np.zeros((k, k)), np.zeros(k)))
     return replace(state, theta=replace(theta, converged=converged))

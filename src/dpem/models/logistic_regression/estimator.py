@@ -33,8 +33,10 @@ from dpem.tables.schema import Schema
 
 __all__ = ["DPLogisticRegression", "Parameters"]
 
-#: Responses of the rarer class for each coefficient, below which it is said that there are few (Peduzzi et al. 1996).
+#: The least number of responses of the rarer class for each coefficient (Peduzzi et al. 1996).
 EVENTS = 10
+#: The bounds of the mean response.
+LEAST_MEAN = 1e-4
 #: The bins of the response's unit coordinate in which its two levels lie, −1/3 and 1/3.
 NO, YES = (int((1 + u) * BINS / 2) for u in (-1 / 3, 1 / 3))
 
@@ -45,9 +47,9 @@ class LogisticRegression(GeneralisedLinearModel):
 
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
         yes, no = (max(float(shares[place]), 0.5 * noise, 1e-6) for place in (YES, NO))
-        return min(max(yes / (yes + no), 1e-4), 1 - 1e-4), self.family
+        return min(max(yes / (yes + no), LEAST_MEAN), 1 - LEAST_MEAN), self.family
 
-    def explained(self, fitted: FloatArray) -> float:
+    def explained_share(self, fitted: FloatArray) -> float:
         mean = float(np.mean(fitted))
         return 1 - float(np.mean(fitted * (1 - fitted))) / max(mean * (1 - mean), 1e-12)
 
@@ -115,7 +117,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         return LogisticRegression(schema, family=Bernoulli(), **self._shared(schema))
 
     def _classes_of(self, y_name: str | None) -> Levels:
-        """The response's two levels: ``classes``, or what ``levels`` has under its name, or 0 and 1."""
+        """The response's two levels: ``classes``, or the levels under its name, or 0 and 1."""
         levels = self.classes
         if levels is None and isinstance(self.levels, Mapping):
             levels = self.levels.get(y_name)
@@ -146,7 +148,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
             return None
         assert formula.response is not None
         if logical(parsed(formula.response)):
-            formula.response_bounds()  # which refuses what it cannot compute
+            formula.response_bounds()  # refuses a comparison that it cannot compute
         elif not isinstance(parsed(formula.response), ast.Name):
             example = "as in 'I(y > 3) ~ x'"
             raise refusal(f"must have a column or a comparison left of '~', {example}, not {formula.response!r}.")
@@ -157,7 +159,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
             return super()._open(probe, X, y, weight)
         name, declared = response_name(X, y), self._declared(weight)
         if isinstance(self.levels, Mapping):
-            declared["levels"] = {column: own for column, own in self.levels.items() if column != name}
+            declared["levels"] = {column: levels for column, levels in self.levels.items() if column != name}
         return open_table(probe, X, y, needs_y=True, **declared, y_levels=self._classes_of(name))
 
     def _set_fitted(self, state: State, columns: Columns, *others: Any) -> None:
@@ -211,7 +213,7 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         return np.column_stack([1 - p, p])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likelier class of each row; the first where a covariate is missing.
+        """The more probable class of each row; the first where a covariate is missing.
 
         Parameters
         ----------
@@ -225,14 +227,14 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         return np.asarray(self.classes_[(self._predictors(X) > 0).astype(int)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose class is predicted, of those whose response is one of the two classes.
+        """The accuracy: the share of rows with the predicted class among those with a response that is a class.
 
         Parameters
         ----------
         X : array, DataFrame, CSR matrix or source
             Rows that were not used for the fit: their score is not private.
         y : array
-            Their classes. Any other entry is missing.
+            Their classes; any other entry counts as missing.
         sample_weight : array, optional
             Weights of the rows.
 
@@ -241,10 +243,10 @@ class DPLogisticRegression(ClassifierMixin, GeneralisedLinearEstimator):
         float
             NaN where no response is one of the classes.
         """
-        likelier = (self._predictors(X) > 0).astype(int)
+        predicted = (self._predictors(X) > 0).astype(int)
         levels = checked_levels({"classes": list(self.theta_.labels)})["classes"]
         response = np.asarray(response_of(y, levels), dtype=float)
         present = np.isfinite(response)
-        right = response[present] == np.array(levels.values)[likelier[present]]
+        right = response[present] == np.array(levels.values)[predicted[present]]
         weights = np.ones(len(right)) if sample_weight is None else np.asarray(sample_weight)[present]
         return float(weights @ right / weights.sum()) if len(right) else math.nan

@@ -27,16 +27,20 @@ from dpem.tables.schema import Schema
 
 __all__ = ["DPPoissonRegression", "Parameters"]
 
-#: Parts of the scores' price that measure the dispersion, after the first score and at the end.
+#: Shares of the scores' price for the dispersion, after the first score and at the end.
 FIRST_DISPERSION, LAST_DISPERSION = 0.03, 0.05
-#: Counts are called overdispersed if the dispersion is this large, and so many standard errors above 1. From the last
-#: one on a few large counts decide the fit, and it is a warning.
+#: Counts are overdispersed if the dispersion exceeds this number and is this number of standard errors above 1. Above
+#: the third number a few large counts decide the fit, which is a warning.
 OVERDISPERSED, STANDARD_ERRORS, EXTREME = 1.2, 2.0, 25.0
-#: The dispersion that is supposed at first, at most.
-MOST_DISPERSION = 100.0
-#: Counts of which so many are at the upper bound are said to be clipped. Bounds are called too wide if the largest is
-#: so many times the mean, and so large: at 1,500 times the mean half of the intervals missed, at 150 times none.
-AT_BOUND, WIDE, LARGE = 0.05, 256.0, 128.0
+#: The least and largest dispersion that is assumed before one is measured.
+LEAST_DISPERSION, MOST_DISPERSION = 1.5, 100.0
+#: Counts are at the bound if the last bin has a larger share than this.
+AT_BOUND = 0.05
+#: The upper bound is too wide if it exceeds this multiple of the mean count and this number. On simulated counts half
+#: of the intervals missed at a multiple of 1,500, and none at 150.
+WIDE, LARGE = 256.0, 128.0
+#: A bin of the response is taken as occupied beyond this number of standard deviations of noise; the least mean count.
+OCCUPIED, LEAST_MEAN = 3.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,21 @@ class PoissonRegression(GeneralisedLinearModel):
     """log E y = intercept + coef·u + offset."""
 
     def response_of(self, shares: FloatArray, noise: float) -> tuple[float, Family]:
-        """The mean count, and the family with a dispersion that is at most that of all counts around their mean."""
+        """The mean count, and the family with the dispersion of all counts around their mean."""
         assert isinstance(self.family, Poisson)
-        likely = np.where(shares > 3 * noise, shares, 0.0)
-        likely = likely / likely.sum() if likely.sum() > 0 else np.full(BINS, 1 / BINS)
+        occupied = np.where(shares > OCCUPIED * noise, shares, 0.0)
+        occupied = occupied / occupied.sum() if occupied.sum() > 0 else np.full(BINS, 1 / BINS)
         counts = self.family.middle + self.family.half * ((np.arange(BINS) + 0.5) * 2 / BINS - 1)
-        mean = max(float(likely @ counts), 0.05)
-        around = float(likely @ (counts - mean) ** 2) / mean
-        dispersion = min(max(around, 1.5), MOST_DISPERSION)
+        mean = max(float(occupied @ counts), LEAST_MEAN)
+        total_dispersion = float(occupied @ (counts - mean) ** 2) / mean
+        dispersion = min(max(total_dispersion, LEAST_DISPERSION), MOST_DISPERSION)
         return mean, replace(self.family, dispersion=dispersion)
 
     def score_steps(self, rho: float) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        early, late, whole = prices(rho, (FIRST_DISPERSION, LAST_DISPERSION, 1 - FIRST_DISPERSION - LAST_DISPERSION))
-        first, others = super().score_steps(whole)
-        return (*first, FindDispersion(early)), (*others, FindDispersion(late, final=True))
+        shares = (FIRST_DISPERSION, LAST_DISPERSION, 1 - FIRST_DISPERSION - LAST_DISPERSION)
+        first_price, last_price, score_price = prices(rho, shares)
+        first, others = super().score_steps(score_price)
+        return (*first, FindDispersion(first_price)), (*others, FindDispersion(last_price, final=True))
 
 
 class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
@@ -163,10 +168,10 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
             diagnostics.append(Diagnostic("wide-bounds", "warning", message, advice))
         phi, error = self.theta_.dispersion
         if phi > OVERDISPERSED and phi - 1 > STANDARD_ERRORS * error:
-            few = " A few large counts may decide the coefficients, whose intervals may be too short."
+            large_counts = " A few large counts may decide the coefficients, whose intervals may be too short."
             message = (
-                f"The counts vary {phi:.2g} times as much as Poisson's law has it (standard error {error:.2g}). "
-                f"Standard errors are widened accordingly.{few if phi > EXTREME else ''}"
+                f"The variance of the counts is {phi:.2g} times that of Poisson counts (standard error {error:.2g}). "
+                f"Standard errors are widened accordingly.{large_counts if phi > EXTREME else ''}"
             )
             other = " Linear regression of log(y + 1) depends less on large counts." if phi > EXTREME else ""
             advice = f"A column that explains the excess may be missing.{other}"
@@ -174,21 +179,20 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         return diagnostics
 
     def _inverse_link(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The mean is at most the upper bound of the counts, whatever the noise of the coefficients is."""
+        """The mean, clipped at the upper bound of the counts, and the variance."""
         mean = np.minimum(super()._inverse_link(eta)[0], self.schema_.y_middle + self.schema_.y_half)
         return mean, mean
 
     def _new_responses(self, eta: FloatArray, error: FloatArray, alpha: float) -> tuple[FloatArray, FloatArray]:
         """Quantiles of negative binomial counts with the measured dispersion at the ends of the mean's interval."""
-        reach, phi = float(ndtri(1 - alpha / 2)), max(self.dispersion_, 1.0 + 1e-6)
-        low, high = (self._inverse_link(eta + sign * reach * error)[0] for sign in (-1, 1))
-        ends = ((low, alpha / 2), (high, 1 - alpha / 2))
-        first, second = (np.asarray(nbinom.ppf(part, mean / (phi - 1), 1 / phi)) for mean, part in ends)
-        return first, second
+        z, phi = float(ndtri(1 - alpha / 2)), max(self.dispersion_, 1.0 + 1e-6)
+        lower_mean, upper_mean = (self._inverse_link(eta + sign * z * error)[0] for sign in (-1, 1))
+        ends = ((lower_mean, alpha / 2), (upper_mean, 1 - alpha / 2))
+        lower, upper = (np.asarray(nbinom.ppf(q, mean / (phi - 1), 1 / phi)) for mean, q in ends)
+        return lower, upper
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The expected count of each row, given its offset or exposure, at most the upper bound of the counts; NaN
-        where a covariate is missing.
+        """The expected count of each row, given its offset or exposure, clipped at the upper bound of the counts.
 
         Parameters
         ----------
@@ -198,5 +202,6 @@ class DPPoissonRegression(Regressor, GeneralisedLinearEstimator):
         Returns
         -------
         array of shape (rows,)
+            NaN where a covariate is missing.
         """
         return self._inverse_link(self._predictors(X))[0]
