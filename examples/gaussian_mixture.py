@@ -4,7 +4,7 @@
 
 Data: Breast Cancer Wisconsin, 569 patients, shipped with scikit-learn. Each row has
 measurements of cell nuclei. The fit does not know which tumours were malignant. We keep those
-labels to see, at the end, whether the two components that it found are the two diagnoses.
+labels to see, at the end, whether its two components are the two diagnoses.
 
 The example runs as a script, or cell by cell in an editor that knows ``# %%``. Its noise is
 private, so the figures differ a little each time.
@@ -12,7 +12,7 @@ private, so the figures differ a little each time.
 
 # %% The table, and what is publicly known of its columns: limits for a cell nucleus, rounded
 # up generously. Not the smallest and largest entry of this table, which belong to two
-# particular patients. (Other columns restate these.)
+# particular patients. (The other columns repeat these.)
 import textwrap
 import warnings
 
@@ -52,8 +52,8 @@ for j, name in enumerate(bounds):
 # %% Diagnostics are part of the result. Columns of this table are correlated, and 569 rows are
 # few: the fit check often finds one correlated Gaussian as good as two components.
 print("\nWhat the fit warns of:")
-for found in model.diagnostics_ or ["nothing"]:
-    print(textwrap.indent(textwrap.fill(str(found), 88), "  "))
+for diagnostic in model.diagnostics_ or ["nothing"]:
+    print(textwrap.indent(textwrap.fill(str(diagnostic), 88), "  "))
 print()
 print(textwrap.fill(str(model.guarantee_), 92) + "\n")
 
@@ -65,7 +65,7 @@ plain = GaussianMixture(2, covariance_type="diag", n_init=5, random_state=0).fit
 
 
 def misclassified(component):
-    """Part of the patients in the wrong component, which the model cannot name."""
+    """The share of patients in the wrong component; the model does not know which diagnosis is which."""
     wrong = np.mean(component != data.target)
     return min(wrong, 1 - wrong)
 
@@ -75,6 +75,6 @@ print(f"  {misclassified(model.predict(table)):.1%} private,")
 print(f"  {misclassified(plain.predict(table / limits)):.1%} without privacy,")
 print(f"  {np.mean(data.target == 0):.1%} if everybody is called benign.")
 
-# %% Where the model is wrong. It supposes that columns are independent inside a component;
+# %% Where the model is wrong. It assumes that columns are independent within a component;
 # the size of a nucleus and the depth of its folds are not. That costs accuracy, with privacy
 # and without. And 569 rows are few: at epsilon = 0.5 the noise hides the components.

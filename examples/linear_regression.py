@@ -68,13 +68,13 @@ plain.fit(train, response)
 
 
 def explained(fitted):
-    """Part of the variance of the held-out pressures that the fit explains."""
+    """The share of the variance of the held-out pressures that the fit explains."""
     return 1 - np.mean((held_out - fitted.predict(test)) ** 2) / np.var(held_out)
 
 
 print(f"Variance explained among {len(test):,} held-out people:")
 print(f"  {explained(model):.3f} private, {explained(plain):.3f} without privacy.")
 
-# %% Where the model is wrong. It supposes that entries are missing whatever their values.
+# %% Where the model is wrong. It assumes that entries are missing whatever their values.
 # Nobody withholds their income at random, and lead, blood sugar and pressure all rise with
 # age: a coefficient is not a cause. The guarantee holds nonetheless.

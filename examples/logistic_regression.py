@@ -51,7 +51,7 @@ plain = DPLogisticRegression.from_formula(formula, epsilon=math.inf, **known).fi
 
 
 def concordance(fitted):
-    """How often, of two held-out people of whom one died, that one has the larger predicted probability."""
+    """The probability that, of two held-out people of whom one died, that one has the larger prediction."""
     p = fitted.predict_proba(test)[:, 1]
     died = test["death"].to_numpy() == 1
     return np.mean(p[died][:, None] > p[~died][None, :])
