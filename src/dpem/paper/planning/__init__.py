@@ -1,1 +1,1 @@
-"""Choosing every setting before the data are read, and predicting the error of a fit. No data come here."""
+"""Plans of the improved method: every setting is chosen and the error predicted without the data."""

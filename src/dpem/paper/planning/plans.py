@@ -160,7 +160,7 @@ def detectable(problem: Problem, steps: tuple[ImprovedStep, ...]) -> float:
 
 
 def trim_threshold(problem: Problem, steps: tuple[ImprovedStep, ...]) -> float:
-    """A threshold that the largest of s null coefficients does not reach in more than half of all fits.
+    """A threshold that exceeds the largest of s null coefficients in more than half of all fits.
 
     A coefficient's error has the known noise of the last step and a sampling error of about σ/√n; the largest of s
     such errors is about √(2·log 2s) standard deviations.
