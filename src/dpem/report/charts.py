@@ -54,26 +54,23 @@ def estimate_pictures(estimates: Estimates) -> list[DotPlot]:
     """The first estimates in the table's units and, if the model names a common unit, on one scale."""
     count = min(len(estimates.names), DRAWN)
     names = shortened(estimates.names[:count])
-    drawn = [np.nan_to_num(part[:count]) for part in (estimates.estimate, *estimates.ends)]
+    drawn = np.array([np.nan_to_num(part[:count]) for part in (estimates.estimate, *estimates.ends)])
     pictures = []
     if estimates.scale is None or not bool((np.asarray(estimates.scale) == 1).all()):
         rows = []
-        for j, (value, low, high) in enumerate(np.column_stack(drawn).tolist()):
-            reach = 1.05 * (max(abs(low), abs(high), abs(value)) or 1.0)
-            x = _place(-reach, reach)
-            rows.append(_estimate(estimates, j, names[j], x, [("zero", x(0.0))], (value, low, high)))
+        for j, reach in enumerate(1.05 * np.max(np.abs(drawn), axis=0)):
+            x = _place(-reach or -1.0, reach or 1.0)
+            rows.append(_estimate(estimates, j, names[j], x, [("zero", x(0.0))]))
         pictures.append(DotPlot(rows))
     if estimates.scale is not None:
-        value, low, high = (part * estimates.scale[:count] for part in drawn)
         limits = [] if estimates.limit is None else [-estimates.limit, estimates.limit]
-        bottom, top = min(*limits, low.min(), value.min(), 0.0), max(*limits, high.max(), value.max(), 0.0)
-        pad = 0.04 * (top - bottom) or 1.0
-        x, grid = _place(bottom - pad, top + pad), ticks(bottom - pad, top + pad)
+        marks = [0.0, *limits, *(estimates.scale[:count] * drawn).ravel()]
+        pad = 0.04 * (max(marks) - min(marks)) or 1.0
+        bottom, top = min(marks) - pad, max(marks) + pad
+        x, grid = _place(bottom, top), ticks(bottom, top)
         lines = [("grid" if tick else "zero", x(tick)) for tick in grid] + [("limit", x(limit)) for limit in limits]
-        rows = [
-            _estimate(estimates, j, names[j], x, lines, ends, float(estimates.scale[j]))
-            for j, ends in enumerate(zip(value.tolist(), low.tolist(), high.tolist(), strict=True))
-        ]
+        scales = enumerate(estimates.scale[:count].tolist())
+        rows = [_estimate(estimates, j, names[j], x, lines, scale) for j, scale in scales]
         pictures.append(DotPlot(rows, True, [(x(tick), number(tick) if tick else "0") for tick in grid]))
     return pictures
 
@@ -84,16 +81,16 @@ def _estimate(
     name: str,
     x: Callable[[float], str],
     lines: Sequence[tuple[str, str]],
-    drawn: tuple[float, float, float],
     scale: float = 1.0,
 ) -> PlotRow:
+    """The row of parameter j, multiplied by ``scale``, at the positions ``x``."""
     error = abs(scale) * float(estimates.total[j])
     value, low, high = (scale * float(part[j]) for part in (estimates.estimate, *estimates.ends))
+    words = error_words(estimates, j)
     if not error > 0:
-        return PlotRow(name, number(value), tip=error_words(estimates, j), lines=lines, dot=x(drawn[0]))
+        return PlotRow(name, number(value), tip=words, lines=lines, dot=x(value))
     ends = f"{round_to(low, error)} to {round_to(high, error)}"
-    bar = (x(drawn[1]), x(drawn[2]))
-    return PlotRow(name, round_to(value, error), ends, error_words(estimates, j), lines, bar=bar, dot=x(drawn[0]))
+    return PlotRow(name, round_to(value, error), ends, words, lines, bar=(x(low), x(high)), dot=x(value))
 
 
 def error_words(estimates: Estimates, j: int) -> str:
