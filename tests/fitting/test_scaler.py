@@ -163,7 +163,7 @@ class TestRefusals:
     @pytest.mark.parametrize("bounds", [(-1.7e308, 1.7e308), (1.6e308, 1.7e308), (0.0, 5e-324)], ids=repr)
     def test_bounds_without_a_finite_width(self, X, bounds):
         """Their width or middle would be inf or 0, and a scaled entry not a number."""
-        assert "a finite width above 0" in self.refused(X, bounds=bounds)
+        assert "a finite width" in self.refused(X, bounds=bounds)
 
     def test_text(self, X):
         assert "Ada" not in self.refused(pd.DataFrame(X).assign(name="Ada"))

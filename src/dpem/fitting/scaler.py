@@ -214,12 +214,10 @@ class DPStandardScaler(OneToOneFeatureMixin, TransformerMixin, PrivateFit, Fitte
         if not all(side.dtype.kind in "iuf" and side.shape in ((), (d,)) for side in (low, high)):
             raise ArgumentError("bounds", f"must be (low, high), two numbers or two vectors of length {d}.")
         low, high = (np.full(d, side, dtype=float) for side in (low, high))
-        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
-            raise ArgumentError("bounds", "must be finite, with low below high in every column.")
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):  # infinite bounds, and finite ones too large or too close for floating point
             middle, half = (low + high) / 2, (high - low) / 2
-        if not (np.isfinite(middle).all() and np.isfinite(half).all() and (half > 0).all()):
-            raise ArgumentError("bounds", "must have a finite middle and a finite width above 0 in floating point.")
+        if not (np.isfinite(middle) & np.isfinite(half) & (half > 0)).all():
+            raise ArgumentError("bounds", "must be finite, with low below high and a finite width in every column.")
         return low, high
 
     @property

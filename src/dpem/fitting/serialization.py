@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import array_api_compat.numpy as numpy_api
@@ -74,18 +74,10 @@ def content_of(estimator: Fitted) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
-class Response:
-    """The response as a file has it."""
-
-    name: str | None
-    bounds: Pair
-
-
 def columns_written(estimator: UnitModel) -> dict[str, object]:
     """The declared columns with their bounds or levels, the response, and the columns that a formula reads."""
     levels, bounds, limits = estimator.levels_, estimator.bounds_, estimator.y_bounds_
-    response = None if limits is None else plain(Response(estimator.y_name_, limits))
+    response = None if limits is None else {"name": estimator.y_name_, "bounds": list(limits)}
     columns = [_column(name, levels.get(name), bounds.get(name)) for name in estimator.columns_]
     features = {"named": hasattr(estimator, "feature_names_in_"), "columns": columns, "response": response}
     formula: CompiledFormula | None = getattr(estimator, "_formula_", None)
@@ -158,12 +150,14 @@ def read_columns(kind: type[E], content: Mapping[str, object], guarantee: Guaran
     keys = ("named", "columns", "response", *(() if formula is None else ("raw",)))
     features = record(content["features"], "features", keys)
     bounds, levels, names = _columns(features["columns"])
-    response = rebuild(Response | None, features["response"], "features.response")
-    if (response is not None) != kind._needs_y:
+    if (features["response"] is not None) != kind._needs_y:
         raise ValueError(f"features.response must {'not ' if kind._needs_y else ''}be null for this estimator")
-    y_name, y_bounds = (None, None) if response is None else (response.name, response.bounds)
-    if y_bounds is not None:
-        y_bounds = checked_pair("features.response.bounds", y_bounds)
+    y_name, y_bounds = None, None
+    if kind._needs_y:
+        response = record(features["response"], "features.response", ("name", "bounds"))
+        y_name = rebuild(str | None, response["name"], "features.response.name")
+        pair = rebuild(tuple[float, float], response["bounds"], "features.response.bounds")
+        y_bounds = checked_pair("features.response.bounds", pair)
     declared = {"bounds": bounds or None, "levels": _user_levels(levels) or None, "y_bounds": y_bounds}
     if formula is not None:
         raw_bounds, raw_levels, _ = _columns(features["raw"])
