@@ -1,4 +1,4 @@
-"""Noise in tests depends on the test alone, is taken for private noise, and is the real one where a test says so."""
+"""Injected noise depends on the test alone and counts as private; marked tests draw real noise."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def draws() -> list[float]:
     return np.concatenate(drawn).tolist()
 
 
-def test_the_text_decides_and_nothing_else():
+def test_noise_depends_on_the_text_only():
     with injected_noise.seeded("a"):
         first = draws()
     draws()
@@ -68,7 +68,7 @@ def test_a_process_that_a_test_starts_repeats_too():
 
 
 @pytest.mark.real_noise
-def test_real_noise_is_real():
+def test_marked_tests_draw_real_noise():
     """Two answers are equal with probability below 2⁻¹⁵⁰."""
     with injected_noise.seeded("a"):
         first = draws()

@@ -41,7 +41,7 @@ def sigma(rho: float) -> float:
     [(rho, delta) for rho in (1e-8, 1e-4, 0.01, 0.3, 2.0, 50.0) for delta in (1e-12, 1e-6)]
     + [(1e-4, 1e-3), (0.01, 1e-3), (2.0, 1e-3), (0.3, 0.1), (2.0, 0.1), (50.0, 0.5)],
 )
-def test_zcdp_epsilon_is_the_oracle_s(rho, delta):
+def test_zcdp_epsilon_equals_that_of_dp_accounting(rho, delta):
     epsilon = Price(rho).epsilon(delta)
     oracle = rdp_oracle(dp_accounting.ZCDpEvent(rho)).get_epsilon(delta)
     assert epsilon == pytest.approx(oracle, rel=1e-5)
@@ -118,7 +118,7 @@ EXTREME = (5e-324, 1e-300, 1e-20, 1e-9, 1.0, 1e9, 1e100, 1e300, 1.7e308, math.in
 
 
 def test_delta_is_a_probability_for_every_price_and_epsilon():
-    """Not a number would pass every comparison with a limit."""
+    """NaN would pass every comparison with a limit."""
     assert log_normal(-math.inf) == -math.inf
     assert gaussian_delta(1e200, 1.0) == zcdp_delta(1e200, 1.0) == 1
     for size, epsilon in itertools.product(EXTREME, (0.0, *EXTREME)):
@@ -153,7 +153,7 @@ def test_composition_of_gaussian_and_other_uses_the_zcdp_curve():
     assert total([gaussian, other]).epsilon(1e-5) == pytest.approx(oracle.get_epsilon(1e-5), rel=1e-5)
 
 
-def test_nothing_spent_keeps_the_exact_curve():
+def test_a_price_of_zero_keeps_the_exact_curve():
     gaussian, other = Price(0.05, gaussian=True), Price(0.05)
     assert total([]).rho == 0
     assert total([]).epsilon(1e-9) == 0

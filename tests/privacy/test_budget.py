@@ -32,12 +32,12 @@ class Fit(BaseEstimator):
 
 
 def full(epsilon, delta, gaussian=False):
-    """A charge that spends its (ε, δ) to the full, as the estimators' do."""
+    """A charge with the largest price of its (ε, δ), as that of an estimator."""
     return epsilon, delta, largest_price(epsilon, delta, gaussian=gaussian)
 
 
 def accepted(budget, charges):
-    """Those that the budget took, of charges requested one after another."""
+    """The charges that the budget accepts, of those requested one after another."""
     taken = []
     for charge in charges:
         try:
@@ -49,7 +49,7 @@ def accepted(budget, charges):
 
 
 @kinds
-def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
+def test_a_refusal_states_what_is_left_and_charges_nothing(gaussian):
     budget = Budget(epsilon=1.0, delta=1e-5)
     first, second = full(0.7, 5e-6, gaussian), full(0.6, 4e-6, gaussian)
     budget.charge(*first)
@@ -73,7 +73,7 @@ def test_refusal_says_asked_spent_and_left_and_charges_nothing(gaussian):
 
 
 @kinds
-def test_delta_is_spent_too(gaussian):
+def test_a_larger_delta_is_refused_or_costs_more(gaussian):
     budget = Budget(epsilon=1.0, delta=1e-5)
     with pytest.raises(BudgetExceeded):
         budget.charge(*full(1.0, 1.1e-5, gaussian))
@@ -89,7 +89,7 @@ def test_delta_is_spent_too(gaussian):
 @kinds
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-7), (0.1, 3e-6), (7.0, 1e-3)])
 @pytest.mark.parametrize("parts", [2, 3, 10])
-def test_halves_fit_in_a_whole_and_more_of_them_than_two(epsilon, delta, parts, gaussian):
+def test_more_fits_are_accepted_than_shares_of_the_total(epsilon, delta, parts, gaussian):
     """As many fits at ε/k and δ/k as their prices allow: at least k, and exactly the quotient of the prices."""
     budget = Budget(epsilon, delta)
     charge = full(epsilon / parts, delta / parts, gaussian)
@@ -166,8 +166,8 @@ def test_the_order_of_charges_does_not_matter(epsilon, delta, requested):
 
 @settings(derandomize=True, deadline=None, database=None, max_examples=60)
 @given(st.floats(0.1, 5.0), st.floats(1e-9, 1e-2), st.lists(charges, max_size=15))
-def test_never_overdrawn(epsilon, delta, requested):
-    """whatever is requested, what was accepted is one fit within the total, or its prices together convert to it."""
+def test_accepted_charges_convert_to_the_total(epsilon, delta, requested):
+    """The accepted charges are one fit within the total, or their prices together convert to it."""
     budget = Budget(epsilon, delta)
     taken = []
     for charge in requested:
@@ -288,7 +288,7 @@ def test_pickling_is_refused_and_points_to_a_ledger(protocol):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_copy_cannot_be_spent():
-    """Each child would have the whole of it, and the parent would see nothing."""
+    """Each child could spend the whole budget, unseen by the parent."""
     budget = Budget(1.0, 1e-5)
     reading, writing = os.pipe()
     child = os.fork()
@@ -311,7 +311,7 @@ def test_a_forked_copy_cannot_be_spent():
 
 
 @pytest.mark.parametrize("gaussian", [True, False])
-def test_a_charge_is_worth_no_more_than_it_states(gaussian):
+def test_a_price_above_its_epsilon_and_delta_is_refused(gaussian):
     price = largest_price(0.5, 1e-5, gaussian=gaussian)
     assert Charge(0.5, 1e-5, price).price == price
     for epsilon, delta in ((0.499, 1e-5), (0.5, 9.9e-6)):

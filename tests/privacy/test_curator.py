@@ -26,7 +26,7 @@ N, D = 100, 4
 
 @dataclass(frozen=True)
 class Sum:
-    """Entries clipped to ±1 and added, with whatever bound the test wants stated."""
+    """The sum of entries clipped to ±1, with a bound that the test states."""
 
     bound: Bound = field(default_factory=lambda: Bound.symmetric(linf=1.0, l2=math.sqrt(D)))
     label: str = "clipped sum"
@@ -37,7 +37,7 @@ class Sum:
 
 
 class Watched(ArraySource):
-    """Counts how often it is queried, and may fail when it is."""
+    """Counts its queries, and fails in one if so told."""
 
     def __init__(self, X, *, fails: bool = False, queried: list | None = None):
         super().__init__(X)
@@ -129,7 +129,7 @@ def test_an_account_for_gaussian_noise_refuses_other_noise(name, epsilon):
 
 
 def test_gaussian_noise_is_priced_in_zcdp_unless_declared():
-    """Nine tenths of what the exact curve allows: accepted where it was declared, refused where not."""
+    """90 % of the price that the exact curve allows: accepted if that curve was declared, else refused."""
     most = largest_price(1.0, 1e-5, gaussian=True).rho
     limit = largest_price(1.0, 1e-5, gaussian=False).rho
     assert limit < 0.9 * most
@@ -146,7 +146,7 @@ def test_gaussian_noise_is_priced_in_zcdp_unless_declared():
     assert [r.price.gaussian for r in c.account.releases] == [True, False]
 
 
-def test_the_curve_does_not_depend_on_what_was_asked():
+def test_the_curve_does_not_depend_on_the_order_of_queries():
     """Gaussian answers first and selection last, or the other way round: the same limit."""
     limit = largest_price(1.0, 1e-5, gaussian=False).rho
     for order in (("measure", "select"), ("select", "measure"), ("measure", "measure")):
@@ -180,7 +180,7 @@ def test_an_unbounded_query_is_refused(send, bound, monkeypatch):
 @pytest.mark.parametrize("wrong", [-1.0, math.nan])
 @pytest.mark.parametrize("part", ["linf", "l2", "size_linf", "size_l2"])
 def test_a_negative_bound_is_refused(part, wrong):
-    """Noise of a negative scale would cost nothing by its formula, and protect nothing."""
+    """Noise of a negative scale would protect nothing, at no price by the formula."""
     with pytest.raises(ValueError, match="must not be negative"):
         Bound(**{part: wrong})
 
@@ -243,7 +243,7 @@ def test_releases_hold_no_data(send):
     assert "Release(" in written[0]
 
 
-def test_releases_say_what_was_asked_and_paid():
+def test_releases_record_queries_and_prices():
     c = curator()
     c.measure(Sum(), 0.002)
     c.select(Sum(), 3, 0.003, step=-0.5)
@@ -325,7 +325,7 @@ def test_no_more_is_released_than_the_budget_was_charged():
 
 
 def test_a_total_that_is_not_a_number_is_refused_before_noise():
-    """A sampler makes a finite draw of NaN."""
+    """A sampler returns a finite number for NaN."""
 
     class Broken:
         label, blocked = "a broken query", False
@@ -353,7 +353,7 @@ def test_rounding_is_paid_for_every_row_of_a_person(monkeypatch):
 
 
 def test_rounding_of_what_peeling_compares_is_paid_for():
-    """Two totals, each rounded after the product and after the sum, and the grid that goes with the noise."""
+    """Each of two totals is rounded after the product, after the sum, and to the grid of the noise."""
     c, offset, scale = curator(epsilon=1e12), np.array([0.0, 1e9, 0.0, 0.0]), 1e-6
     magnitude = 1e9 + 0.5  # of the offset, and of half a clipped row
     rounding = 4 * magnitude * float(np.finfo(float).eps) / 2 + mechanisms.peeling_grid(magnitude, scale)

@@ -29,7 +29,7 @@ def test_the_unit_is_named(neighbours, rows, unit):
     assert replace(ALONE, neighbours=neighbours, rows_per_person=rows).unit == unit
 
 
-def test_a_simulation_among_several_makes_all_of_them_one():
+def test_a_joint_guarantee_with_a_simulation_is_a_simulation():
     assert together([ALONE, ALONE]).private
     assert not together([ALONE, replace(ALONE, private=False)]).private
 
@@ -41,7 +41,7 @@ def test_several_protect_the_smallest_unit():
     assert together([ALONE, person]).unit == "one row"
 
 
-def test_epsilons_add_or_prices_do_whichever_is_less():
+def test_the_joint_epsilon_is_the_smaller_of_two_sums():
     cheap = together([ALONE] * 40)  # zCDP: 40 prices of 0.01 are far less than epsilon = 20
     assert cheap.delta == pytest.approx(4e-4)
     assert cheap.epsilon == pytest.approx(Price(0.4).epsilon(4e-4))
@@ -50,6 +50,6 @@ def test_epsilons_add_or_prices_do_whichever_is_less():
     assert together([costly, costly]).epsilon == 1.0
 
 
-def test_no_guarantee_is_made_of_nothing():
+def test_a_joint_guarantee_needs_a_release():
     with pytest.raises(ValueError, match="nothing was released"):
         together([])

@@ -32,7 +32,7 @@ def test_float_intervals_hold_the_exact_ones(score):
 
 
 def test_float_intervals_are_narrow_where_winners_are():
-    """Of d coordinates the winner has V about 1/d: there an interval is a few roundings wide, so ties are rare."""
+    """The winner of d coordinates has V near 1/d, where intervals are a few roundings wide, so ties are rare."""
     bits = (np.arange(1, 1000, dtype=np.float64) * 2.0**64 / 1e6).astype(np.uint64)
     low, high = gumbel._intervals(np.zeros(len(bits)), bits)
     assert np.max(high - low) < 1e-12
@@ -49,8 +49,8 @@ def test_the_ends_of_an_interval_are_moved_outwards(m, length):
 
 
 @pytest.mark.parametrize(("first", "k", "draws"), [(2, 2, 1500), (8, 2, 2500), (64, 2, 5000)])
-def test_the_law_with_few_bits_and_many(first, k, draws, monkeypatch):
-    """With two bits at first most draws are refined; the law of the ordered winners must not notice."""
+def test_selection_has_the_right_distribution_with_few_and_many_bits(first, k, draws, monkeypatch):
+    """With two bits at first, most draws are refined; the distribution of the winners must be the same."""
     monkeypatch.setattr(gumbel, "FIRST_BITS", first)
     monkeypatch.setattr(gumbel, "MORE_BITS", 8)
     refined = []
@@ -82,7 +82,7 @@ def test_ties_behind_a_clear_winner_are_broken_too(monkeypatch):
     assert seen == {(0, 1, 2), (0, 2, 1)}
 
 
-def test_all_of_them_best_first():
+def test_selecting_all_returns_them_in_order():
     order = gumbel.top_k(np.array([0.0, 200.0, 100.0]), 3)  # gaps of 100: another order has probability e^-100
     assert order.tolist() == [1, 2, 0]
     assert order.dtype == np.intp

@@ -43,7 +43,7 @@ def one_sentence(error):
     return text
 
 
-def test_what_is_written_is_read_again(ledger, url):
+def test_a_charge_is_read_back_as_written(ledger, url):
     before = datetime.now(UTC)
     price = Price(0.001 + 0.2 * 1e-3, gaussian=True)
     charge = ledger.charge(0.1 + 0.2, 1e-6 / 3, price, purpose="DPSymmetricMixture.fit, n=7, d=2", digest="0a1b")
@@ -67,7 +67,7 @@ def test_numbers_come_back_to_the_last_bit(ledger, value):
     assert charge.delta == min(value, 1e-7)
 
 
-def test_outcomes(ledger):
+def test_outcomes_are_recorded(ledger):
     with ledger.charge(0.1, 1e-7, Price(1e-4)):
         pass
     with pytest.raises(ZeroDivisionError), ledger.charge(0.1, 1e-7, Price(1e-4)):
@@ -159,7 +159,7 @@ def test_left_is_the_whole_total_at_first_and_then_nothing(ledger):
 
 
 def test_a_dense_fit_of_the_whole_total_is_alone(ledger):
-    """The one exception to adding prices survives in the database, and so does what it excludes."""
+    """The one exception to adding prices also holds in the database."""
     price = largest_price(1.0, 1e-5, gaussian=True)
     assert price.rho > WHOLE
     ledger.charge(1.0, 1e-5, price)
@@ -220,7 +220,7 @@ def test_a_relative_path_is_where_it_was_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["'; DROP TABLE dpem_entries; --", 'a" OR 1=1', "100 %s", ":name", "été ∑", "x" * 500])
-def test_a_name_is_only_a_name(url, name):
+def test_names_with_quotes_and_commands_are_stored_unchanged(url, name):
     ledger = Ledger(url).open(name, 1.0, 1e-5)
     ledger.charge(*SMALL, purpose=name, digest=name)
     Ledger(url).open("other", 1.0, 1e-5)
@@ -298,7 +298,7 @@ def test_a_bad_url_is_refused_without_repeating_a_password(url):
     assert "hunter2" not in one_sentence(refusal)
 
 
-def test_nothing_is_made_by_looking(path):
+def test_reading_creates_no_file(path):
     ledger = Ledger(f"sqlite:///{path}", "patients")
     for refused in (lambda: ledger.charge(*SMALL), ledger.history, ledger.names):
         with pytest.raises(LedgerError, match=r"no such file \(dpem ledger open") as refusal:
@@ -321,7 +321,7 @@ def test_rows_are_never_changed_in_sqlite(path, statement, table, column):
 
 
 def edit(path, *statements):
-    """Change a file as somebody with the right tools could."""
+    """Change a file by other means than dpem."""
     connection = sqlite3.connect(path)
     for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         connection.execute(f"DROP TRIGGER {trigger}")

@@ -41,7 +41,7 @@ def edit(path, *statements):
 
 
 def forge(path, **changes):
-    """Lower ρ of every charge and compute every digest again: what an administrator can do."""
+    """Lower ρ of every charge and recompute every digest, as an administrator can."""
     connection = edit(path)
     previous = ""
     for table in ("dpem_datasets", "dpem_entries"):
@@ -102,7 +102,7 @@ def test_an_edit_is_found_and_nothing_is_charged_any_more(ledger, path, statemen
 
 @pytest.mark.parametrize("body", [{"policy": {}}, {"epsilon": 99.0, "delta": 1e-5, "rows_per_person": 1}])
 def test_an_entry_of_the_keeper_s_in_the_table_of_fits_is_refused(ledger, path, body):
-    """Who may insert into the table of fits only must not lift a policy or open a dataset, with whatever digest."""
+    """A role that may only insert into the table of fits cannot lift a policy or open a dataset."""
     dataset, kind = ("patients", "policy") if "policy" in body else ("mine", "opened")
     number, previous = (8, ledger.state().head[7:]) if kind == "policy" else (1, "")
     stored = json.dumps({**body, "time": "2030-01-01T00:00:00+00:00"}, sort_keys=True, separators=(",", ":"))
@@ -248,7 +248,7 @@ def test_a_wrong_policy_is_refused(found, message):
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 @pytest.mark.parametrize("delta", [1e-4, 1e-9])
 def test_the_composition_can_be_recomputed_by_hand(count, delta):
-    """Each line holds the numbers that the next one needs, to six digits."""
+    """Each line has the numbers that the next line uses, to six digits."""
     budget, price = Budget(3.0, delta), Price(1e-3)
     charges = [budget.charge(price.epsilon(delta / 2), delta / 2, price) for _ in range(count)]
     lines = Total(3.0, delta).explain(charges)

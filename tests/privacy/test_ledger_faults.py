@@ -38,7 +38,7 @@ ledger = Ledger(sys.argv[1], "patients")
 
 
 def run(script, *arguments):
-    """What a script says in JSON."""
+    """The JSON output of a script."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PREAMBLE + script, *map(str, arguments)],
         capture_output=True,
@@ -106,7 +106,7 @@ print(json.dumps([confirmed, message]))
 
 
 def test_a_full_disk(tmp_path):
-    """The file may not grow: what was confirmed is there, the refused charge is not, and the file is whole."""
+    """The file cannot grow: confirmed charges remain, the refused one is absent, and the file is intact."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-3)
     ledger.charge(*SMALL)
@@ -205,7 +205,7 @@ def test_another_program_s_database_is_left_alone(tmp_path):
 
 
 def test_a_damaged_file(tmp_path):
-    """Bytes written over the pages: one sentence, whatever was hit, and never a charge that fits by oversight."""
+    """Overwritten pages lead to an error of one sentence, and never to an accepted charge."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     ledger.charge(*LARGE)
@@ -238,7 +238,7 @@ def test_a_file_that_stays_locked(tmp_path, monkeypatch):
 
 
 def test_a_reader_that_stays_does_not_stop_others_for_ever(tmp_path, monkeypatch):
-    """A reader holds up the commit itself; the charge is then refused and surely not there."""
+    """A reader blocks the commit itself; the charge is then refused and not recorded."""
     path = tmp_path / "budget.db"
     ledger = Ledger(f"sqlite:///{path}").open("patients", 1.0, 1e-5)
     monkeypatch.setattr(ledger_store, "PATIENCE", 0.2)

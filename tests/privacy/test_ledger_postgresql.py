@@ -42,7 +42,7 @@ def wait_for(condition):
 
 
 class Attempt(threading.Thread):
-    """A charge in a thread of its own, and what came of it."""
+    """A charge in its own thread, and its result."""
 
     def __init__(self, ledger):
         super().__init__()
@@ -58,7 +58,7 @@ class Attempt(threading.Thread):
 
 
 def end_sessions(postgresql, database, where="true"):
-    """End the sessions of a database that are in a state; how many."""
+    """End the sessions of a database that are in this state; returns their number."""
     return len(
         postgresql.execute(
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}' AND {where}"
@@ -145,7 +145,7 @@ def test_a_session_ended_in_its_commit(postgresql, database, ledger, capfd):
 
 
 def test_a_server_that_is_gone_before_the_close(postgresql, database, ledger):
-    """The fit was paid for and has its answer: a warning, not an error, and the charge shows as it is."""
+    """The fit was paid for and has its answer: a warning is issued, not an error, and the charge stays."""
     charge = ledger.charge(*SMALL)
     postgresql.execute(f"ALTER DATABASE {database} RENAME TO {database}_away")
     with pytest.warns(RuntimeWarning, match='charge 2 stays, with the outcome "no answer"'):

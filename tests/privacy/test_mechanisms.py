@@ -111,7 +111,7 @@ def test_peeling_draws_a_new_vector_each_round():
 
 @pytest.mark.real_noise
 def test_sums_that_are_compared_are_exact():
-    """On a grid nothing is rounded after the noise is there, so that a tie is the same tie for a neighbour.
+    """On a grid nothing is rounded after the noise was added, so that ties are the same for a neighbour.
 
     It fails by chance if one of 6,000 Laplace draws is beyond 700 scales: 6000·e⁻⁷⁰⁰.
     """

@@ -32,7 +32,7 @@ class Sum:
 
 
 class Recorded(SeededNoise):
-    """What a mechanism is about to add noise to, and at which scale."""
+    """Records the statistic and the scale of each mechanism."""
 
     def __init__(self):
         super().__init__(0)
@@ -95,7 +95,7 @@ def test_every_mechanism_pays_for_m_times_the_sensitivity(send, offset, m):
         assert second.noise_scale(Sum(), 0.01) == pytest.approx(m * first.noise_scale(Sum(), 0.01), rel=1e-14)
 
 
-def test_a_split_passes_it_on():
+def test_batches_protect_the_same_rows_per_person():
     c = curator(m=7)
     assert [part.rows_per_person for part in (c, *c.split(3))] == [7] * 4
 
@@ -131,7 +131,7 @@ WITH_RESPONSE = {
 @pytest.mark.parametrize("m", [2, 3, 40])
 @pytest.mark.parametrize("name", WORST)
 def test_m_rows_move_a_mean_by_no_more_than_is_stated(name, m, dtype):
-    """And by more than is stated for m − 1: the rows of a person lie in many blocks and two chunks."""
+    """And by more than the bound for m − 1 rows: a person's rows are in many blocks and two chunks."""
     query, here, there = WORST[name]
     n = 70_000
     X = np.random.default_rng(1).standard_normal((n, D)).astype(dtype)
@@ -187,12 +187,12 @@ def test_m_rows_move_scores_by_no_more_than_is_priced(m):
 
 
 def spreads(m, batches):
-    """Every way to have m rows in so many batches."""
+    """Every way to distribute m rows over some batches."""
     return [c for c in itertools.product(range(m + 1), repeat=batches) if sum(c) == m]
 
 
 def person_s_cost(kind, spread, m):
-    """What the batches' answers cost a person with rows spread like this: as measured, against what was accounted."""
+    """The measured price of all batches for a person with these rows in each, and the accounted price."""
     batches = len(spread)
     X = np.zeros((N, D))
     X[:, 0] = np.arange(N)
@@ -272,7 +272,7 @@ def test_a_fit_that_protects_fewer_rows_than_the_total_counts_is_refused(kind, t
 
 @pytest.mark.parametrize("kind", ["budget", "ledger"])
 @pytest.mark.parametrize("value", [0, -3, 2.5, True, "5", None])
-def test_a_total_counts_whole_rows(kind, value, tmp_path):
+def test_rows_per_person_of_a_total_are_a_whole_number(kind, value, tmp_path):
     with pytest.raises(ValueError, match=r"^rows_per_person must be a whole number of at least 1, got .*\.$"):
         total_of(kind, value, tmp_path)
     total = total_of(kind, 1, tmp_path)
@@ -282,21 +282,21 @@ def test_a_total_counts_whole_rows(kind, value, tmp_path):
 
 
 def test_more_rows_per_person_are_not_charged_more():
-    """A price is what it is; protecting more rows took more noise, not more budget."""
+    """More protected rows need more noise, not more budget."""
     one, many = Budget(1.0, 1e-5), Budget(1.0, 1e-5)
     one.charge(*SMALL)
     many.charge(*SMALL, rows_per_person=30)
     assert one.spent_epsilon == many.spent_epsilon
 
 
-def test_a_budget_shows_what_it_counts():
+def test_a_budget_shows_its_rows_per_person():
     assert repr(Budget(1.0, 1e-5)) == "Budget(epsilon=1, delta=1e-05, spent=0 in 0 fit(s))"
     shown = repr(Budget(1.0, 1e-5, rows_per_person=5))
     assert shown == "Budget(epsilon=1, delta=1e-05, rows_per_person=5, spent=0 in 0 fit(s))"
     assert Budget(1.0, 1e-5, 5).rows_per_person == 5
 
 
-def test_a_ledger_remembers_what_it_counts(url):
+def test_a_ledger_stores_its_rows_per_person(url):
     Ledger(url).open("visits", 1.0, 1e-5, rows_per_person=5).charge(*SMALL, rows_per_person=6)
     again = Ledger(url, "visits")
     assert again.state().total.rows_per_person == 5

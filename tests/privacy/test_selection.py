@@ -64,7 +64,7 @@ def p_value(draws: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> 
     return float(stats.chisquare(counts, expected * (sum(counts) / expected.sum())).pvalue)
 
 
-def test_laws_written_out_above():
+def test_the_reference_distributions_are_right():
     assert softmax(np.array([0.0, math.log(3)])) == pytest.approx([0.25, 0.75])
     assert permute_and_flip(np.array([0.0, math.log(2)])) == pytest.approx([0.25, 0.75])
     assert permute_and_flip(np.array([0.3, 2.0, 1.0])).sum() == pytest.approx(1)
@@ -90,7 +90,7 @@ def test_top_two_is_the_softmax_peeled(noise, u):
 
 
 def test_permute_and_flip_is_rejected(noise):
-    """No scale of permute-and-flip gives these odds, so the tests above would notice the swap (OpenDP issue 2911).
+    """No scale of permute-and-flip has these odds, so the tests above would detect it (OpenDP issue 2911).
 
     The best-fitting scale leaves a non-centrality of 85 at 10,000 draws, 9.2 standard deviations; rejection at 1e-6
     needs 5.3, so that one set of random bits in 20,000 would miss.
@@ -111,7 +111,7 @@ def test_permute_and_flip_is_rejected(noise):
 
 
 @pytest.mark.parametrize("b", [1e-5, 300.0])
-def test_dividing_by_the_scale_keeps_the_law(noise, b):
+def test_dividing_by_the_scale_keeps_the_distribution(noise, b):
     u = np.array([0.0, 1.0, 2.0])
     draws = select(noise, u, 1, 2_000, b=b)
     assert p_value(draws, {(j,): p for j, p in enumerate(softmax(u))}) > FALSE_ALARM

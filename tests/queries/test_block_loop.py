@@ -25,7 +25,7 @@ N = 3000
 
 
 class Line:
-    """A density that is easily computed elsewhere."""
+    """A density that is simple to compute."""
 
     def log_density(self, xp, theta, x, y):
         seen = xp.where(xp.isnan(x), xp.zeros_like(x), x)
@@ -96,7 +96,7 @@ def test_no_pair_of_rows_exceeds_the_bound_and_some_reach_it():
     assert np.linalg.norm(sums, axis=1).max() <= QUERY.bound.size_l2
 
 
-def test_a_ball_holds_whatever_is_put_into_it():
+def test_clipped_rows_lie_in_the_ball():
     import array_api_compat.numpy as xp
 
     rng = np.random.default_rng(1)

@@ -80,7 +80,7 @@ def test_a_column_outside_the_table_is_refused():
         query_of("diag").sum(Chunk(np.ones((4, 3)), None))
 
 
-def test_matrix_products_get_their_threads_back():
+def test_blas_threads_are_restored():
     def of_blas():
         return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
 

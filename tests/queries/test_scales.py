@@ -1,4 +1,4 @@
-"""Queries about sizes: no row moves them further than they say, some row moves them that far, whatever it holds."""
+"""Queries about sizes: no row changes them by more than the bound, and some row reaches it."""
 
 import math
 
@@ -95,7 +95,7 @@ def test_constructed_rows_reach_the_bounds(name, dtype):
 @for_each_query
 @DTYPES
 def test_a_sum_is_the_sum_of_its_rows(name, dtype):
-    """Across the pieces in which long tables are read, too; the rows alone are what the bounds are about."""
+    """Also across the pieces in which long tables are read; bounds are stated for single rows."""
     query, _ = CASES[name]
     rng = np.random.default_rng(3)
     X = (rng.standard_normal((5000, D)) * 10.0 ** rng.uniform(-3, 3, (5000, 1))).astype(dtype)

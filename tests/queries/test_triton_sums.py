@@ -1,4 +1,4 @@
-"""Kernels made of a query's own formula: their text, carried out by numpy, adds what the query adds."""
+"""Kernels of a query's formula: their text, executed by NumPy, computes the query's sums."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ N, D = 1500, 4
 
 
 class Place:
-    """An address in a flat array, as a kernel's pointers are."""
+    """A pointer into a flat array."""
 
     def __init__(self, values, at=0):
         self.values, self.at = values, at
@@ -52,7 +52,7 @@ class Place:
 
 
 class Numbers(np.ndarray):
-    """numpy with the one method that kernels call."""
+    """An array with the one method that kernels call."""
 
     def to(self, kind):
         return self.astype(kind).view(Numbers)
@@ -69,7 +69,7 @@ def store(place, value, mask=True):
 
 
 def language(program):
-    """Triton's language as numpy speaks it."""
+    """Triton's functions in terms of NumPy."""
     return SimpleNamespace(
         program_id=lambda axis: np.array(program).view(Numbers),
         full=lambda shape, value, kind: np.full(shape, value, kind),
@@ -91,7 +91,7 @@ def language(program):
 
 
 def kernel_sum(monkeypatch, query, X, y, usual=True):
-    """The sum by the kernels' texts, and which rows they left to the query."""
+    """The sum by the kernels' texts, and the rows that they left to the query."""
     formula = formula_of(query, response=y is not None, usual=usual)
     assert formula is not None
     threads, steps = 128, 4
@@ -213,7 +213,7 @@ def test_the_kernel_adds_what_the_query_adds(monkeypatch, name, missing):
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_hostile_row_adds_what_it_adds_in_numpy_and_no_more_than_the_bound(monkeypatch, name):
-    """As the audit on a device does (``studies.audits.device``): by the kernel that is for the row, if there is one."""
+    """By the kernel for such a row, if there is one, as in the audit on a device (``studies.audits.device``)."""
     query, response, _ = QUERIES[name]
     X, y = table(name, missing=False)
     bound, alone = query.bound, []
@@ -248,7 +248,7 @@ def test_rows_with_missing_values_have_a_formula_of_their_own(monkeypatch, name)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.max(np.abs(expected)))
 
 
-def test_what_a_row_decides_otherwise_is_left_to_the_query():
+def test_rows_with_other_branches_are_summed_by_the_query():
     query, *_ = QUERIES["full"]
     assert formula_of(query, response=False) is not None
     assert formula_of(query, response=False, usual=False) is None
@@ -258,7 +258,7 @@ def test_what_a_row_decides_otherwise_is_left_to_the_query():
 
 
 class Deciding:
-    """A query that decides by each row whether a sum with a product in it is large, and then adds another such sum."""
+    """A query that branches on whether a sum with a product is large, and adds another such sum."""
 
     reads = np.arange(3)
 
@@ -268,14 +268,14 @@ class Deciding:
 
 
 def test_a_condition_is_computed_alike_in_every_kernel():
-    """Rounded once in one kernel and twice in another, a row could be added by both formulas, or by a part of one."""
+    """Else, with different rounding in two kernels, a row could be added by both formulas, or partly by one."""
     formulas = [formula_of(Deciding(), response=False, usual=usual) for usual in (True, False)]
     for text in (summing(formula, [k]).text for formula in formulas for k in range(2)):
         assert "v3 = v0 * v1\n        v4 = v2 + v3\n" in text
     assert "tl.fma(v0, v2, -v1)" in summing(formulas[0], [1]).text  # what decides nothing is rounded once
 
 
-def test_new_numbers_in_a_query_make_no_new_kernel():
+def test_queries_that_differ_in_parameters_share_a_kernel():
     text = {
         summing(f, p).text for f in (formula_of(mixture("full"), response=False) for _ in range(3)) for p in parts(f)
     }
@@ -290,7 +290,7 @@ WORDS = re.compile(
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_text_is_arithmetic_and_names_nothing_else(name):
+def test_a_kernel_text_contains_arithmetic_only(name):
     """Kernels are the one text that the package carries out, so it may hold no import, no string but "inf", no call but
     of Triton's own functions, and no name that comes from a table.
     """

@@ -19,7 +19,7 @@ BETA = np.array([0.7, -0.4, 0.0])
 
 
 class PlainSum:
-    """A query that adds the rows as they are, in float64 and in order: what is left is the source's own arithmetic."""
+    """A query that adds unclipped rows in float64 and in order, so that only the source's arithmetic is tested."""
 
     label = "plain sum"
     bound = Bound.symmetric(linf=1.0)
@@ -39,7 +39,7 @@ def exact(contributions):
 
 
 def weighted_rows(n, rng):
-    """Rows near the centre of one component, so that contributions add up instead of cancelling, and what they are."""
+    """Rows near the centre of one component, so that contributions do not cancel, and these contributions."""
     X = BETA + 0.3 * rng.standard_normal((n, 3))
     T = 1.2
     return X, SymmetricMixture(0.8).gradient(BETA, Clip(T)), np.tanh(X @ BETA / 0.64)[:, None] * np.clip(X, -T, T)
@@ -55,7 +55,7 @@ def test_total_is_the_exact_sum(n):
 
 
 def test_total_of_regressions_pairs_rows_with_their_responses(monkeypatch):
-    """Rows and responses are cut at the same places."""
+    """Rows and responses have the same chunk boundaries."""
     monkeypatch.setattr(array_module, "CHUNK_ROWS", 100)
     rng = np.random.default_rng(2)
     X = rng.standard_normal((1_234, 3))
@@ -69,7 +69,7 @@ def test_total_of_regressions_pairs_rows_with_their_responses(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [7, 100, 256, 4096, 10_000, 10_001])
-def test_chunk_boundaries_do_not_matter(monkeypatch, rows):
+def test_a_total_does_not_depend_on_the_chunks(monkeypatch, rows):
     X, query, contributions = weighted_rows(10_001, np.random.default_rng(3))
     whole = ArraySource(X).total(query)
     monkeypatch.setattr(array_module, "CHUNK_ROWS", rows)
@@ -119,8 +119,8 @@ def test_split_is_disjoint_and_covers_all_rows_without_a_copy(n, parts, dtype):
     assert {batch.n_features for batch in batches} == {2}
 
 
-def test_split_is_even_on_a_sorted_table():
-    """Every batch of a sorted table sees the whole range, not a stretch of it."""
+def test_batches_of_a_sorted_table_cover_its_whole_range():
+    """Not only a part of it."""
     X = np.sort(np.random.default_rng(6).standard_normal((1_000, 1)), axis=0)
     means = [float(next(iter(batch.chunks())).X.mean()) for batch in ArraySource(X).split(10)]
     assert max(means) - min(means) < 0.1
@@ -158,7 +158,7 @@ def signed(n, rng, kind):
 
 
 def test_naive_float32_addition_would_break_the_slack():
-    """Teeth: the same rows added one after the other in float32, without blocks, exceed bound + slack.
+    """The test above can fail: the same rows added one after the other in float32, without blocks, exceed the bound.
 
     A sum of 6·10⁵ is a multiple of 1/16 in float32, and so is every change of it.
     """
@@ -198,8 +198,8 @@ def test_slack_grows_with_the_rounding_unit_and_the_rows():
     assert single.slack(blocked) >= 2 * (BLOCK - 1) * BLOCK * float(np.finfo(np.float32).eps) / 2
 
 
-def test_source_reads_what_it_was_given():
-    """No copy and no conversion: a change of the array is a change of the source, and float32 stays float32."""
+def test_a_source_neither_copies_nor_converts_its_array():
+    """A change of the array is a change of the source, and float32 stays float32."""
     X = np.zeros((4, 2), dtype=np.float32)
     source = ArraySource(X)
     (chunk,) = source.chunks()

@@ -86,7 +86,7 @@ class PlainSum:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("rows", [1, 64, 1_000, N, (0, 5, 0, 0, N - 5, 0)], ids=str)
-def test_blocks_do_not_matter(rows, dtype):
+def test_a_total_does_not_depend_on_the_blocks(rows, dtype):
     X, y = table(200 if rows == 1 else N, dtype)
     source = DaskSource(da.from_array(X, chunks=(rows, 3)), da.from_array(y, chunks=77))
     assert (source.n_rows, source.n_features, source.has_response, source.dtype) == (len(X), 3, True, dtype)
@@ -97,7 +97,7 @@ def test_blocks_do_not_matter(rows, dtype):
 
 @pytest.mark.parametrize("blocks", [1, FETCHED, FETCHED + 1, FAN_IN * FETCHED + 1])
 def test_blocks_are_added_with_compensation(blocks):
-    """Partial sums of 1e16 that cancel across the tree: plain float64 loses the ones."""
+    """Partial sums of ±1e16 cancel across the tree: without compensation, the ones between them are lost."""
     X = np.ones((2 * blocks, 1))
     X[0], X[-1] = 1e16, -1e16
     assert DaskSource(da.from_array(X, chunks=(1, 1))).total(PlainSum()) == 2 * blocks - 2
@@ -105,7 +105,7 @@ def test_blocks_are_added_with_compensation(blocks):
 
 
 def test_long_blocks_are_read_in_chunks(monkeypatch):
-    """The slack's lemma is about chunks of at most CHUNK_ROWS rows, whatever the blocks are."""
+    """The lemma on the slack assumes chunks of at most CHUNK_ROWS rows, whatever the blocks are."""
     lengths = []
 
     class Watched(PlainSum):
@@ -199,7 +199,7 @@ def test_rows_keep_their_responses(given):
 
 
 def test_parquet_whose_columns_are_read_in_different_partitions(tmp_path):
-    """Dask joins partitions where few columns are read: X and y then come in different pieces."""
+    """Dask joins partitions if few columns are read: X and y would then have different blocks."""
     _, X, y = frame()
     for i, rows in enumerate(np.array_split(np.arange(N), 9)):
         pd.DataFrame(X[rows], columns=["a", "b", "c"]).assign(y=y[rows]).to_parquet(tmp_path / f"{i}.parquet")
@@ -210,7 +210,7 @@ def test_parquet_whose_columns_are_read_in_different_partitions(tmp_path):
 
 
 def destroy(path, columns):
-    """Overwrite what a Parquet file stores of these columns: it can be opened, and they cannot be read."""
+    """Overwrite the pages of these columns in a Parquet file, which can then be opened, but the columns not read."""
     footer = pq.read_metadata(path)
     with path.open("r+b") as file:
         for group in range(footer.num_row_groups):
@@ -320,14 +320,14 @@ def test_a_fit_that_is_refused_spends_nothing():
     assert budget.n_charges == 1
 
 
-def test_a_block_of_another_shape_is_noticed():
+def test_a_block_of_another_shape_is_refused():
     lying = da.from_delayed(dask.delayed(np.ones)((3, 2)), (4, 2), dtype=float)
     with pytest.raises(ValueError, match="another shape"):
         DaskSource(lying).total(PlainSum())
 
 
 @pytest.mark.parametrize("kind", ["array", "frame"])
-def test_a_fit_is_that_in_memory(kind):
+def test_a_fit_equals_the_fit_in_memory(kind):
     rng = np.random.default_rng(4)
     X = rng.choice([-1, 1], 600)[:, None] * np.array([0.8, 0.4, 0.2, 0, 0]) + 0.5 * rng.standard_normal((600, 5))
     settings = {"epsilon": 1.0, "delta": 1e-5, "sigma": 0.5, "start": "equal", "random_state": 0, "sparsity": 3}
@@ -353,8 +353,8 @@ def holding(*entries):
 
 
 @pytest.mark.parametrize("odd", ["x", "1_000", " 3", None, 2 + 1j, 10**400, pd.NA, [1.0], pd.Timestamp(0)], ids=repr_of)
-def test_an_entry_of_another_kind_in_a_block_is_read_by_itself(odd):
-    """The collection declared floats. Nothing fails after the charge, and nothing is read otherwise than in a list."""
+def test_an_unexpected_entry_of_a_block_is_converted_alone(odd):
+    """The collection declared floats. Nothing fails after the charge, and the entry is read as in a list."""
     X = da.from_delayed(dask.delayed(holding)(0.5, odd), (2, 1), dtype=float)
     y = da.from_delayed(dask.delayed(lambda: holding(0.5, odd)[:, 0])(), (2,), dtype=float)
     source = DaskSource(X, y)
@@ -368,7 +368,7 @@ class Entries(PlainSum):
 
 
 def test_a_block_takes_one_thread():
-    """Dask gave it one: others are for other blocks."""
+    """Dask assigns it one; the other threads are for other blocks."""
 
     class Where:
         label, bound, blocked = "threads", Bound.symmetric(linf=1.0, l2=1.0), False
@@ -382,8 +382,8 @@ def test_a_block_takes_one_thread():
         assert DaskSource(da.ones((10, 3), chunks=(5, 3))).total(Where()) == 2.0
 
 
-def test_a_frame_of_delayed_parts():
-    """Their divisions are unknown, and Dask names aliases in their graph wrongly; parts may hold what they like."""
+def test_a_frame_of_delayed_parts_is_read():
+    """Their divisions are unknown, their graph has wrongly named aliases, and parts may contain any entries."""
     parts = [
         pd.DataFrame({"a": [1, 2], "b": 0.5}),
         pd.DataFrame({"a": ["x", "3"], "b": 1}),

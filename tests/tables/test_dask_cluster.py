@@ -62,7 +62,7 @@ def client(workers):
 
 
 class quiet:
-    """Dask's own account of lost connections, which these tests bring about on purpose."""
+    """Suppresses Dask's messages about lost connections, which these tests cause on purpose."""
 
     def __enter__(self):
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -80,8 +80,8 @@ def test_totals_on_workers_are_those_in_memory(client):
         assert source.slack(query) == memory.slack(query)
 
 
-def test_the_total_does_not_depend_on_who_summed_what(client):
-    """The same blocks give the same bits: on workers, on threads, in a loop, and every time."""
+def test_the_total_does_not_depend_on_the_workers(client):
+    """The same blocks give the same bits on workers, on threads and in a loop, every time."""
     X, _ = table()
     query = SymmetricMixture(0.8).gradient(BETA, Clip(0.9))
     source = DaskSource(da.from_array(X, chunks=(100, 3)))
@@ -96,7 +96,7 @@ STEPS = (Select(0.02, 2, Clip(0.9), 1.0), Refine(0.02, 0.9, 1.0), Refine(0.02, 0
 
 
 class HomeNoise(SeededNoise):
-    """Noise that cannot be sent anywhere."""
+    """Noise that cannot be pickled."""
 
     def __reduce__(self):
         raise AssertionError("noise is drawn at the client")
@@ -111,7 +111,7 @@ def improved(source):
 
 
 def test_noise_is_drawn_once_and_at_the_client(client):
-    """The same seed gives the fit that it gives in memory; an array of workers draws nothing of its own."""
+    """The same seed gives the same fit as in memory; workers draw no noise."""
     X, _ = table()
     beta, releases = improved(DaskSource(da.from_array(X, chunks=(500, 3)).persist()))
     expected, theirs = improved(ArraySource(X))
@@ -120,7 +120,7 @@ def test_noise_is_drawn_once_and_at_the_client(client):
 
 
 class Counted(PlainSum):
-    """Notes in which processes it was unpacked."""
+    """Records the processes in which it was unpickled."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -130,7 +130,7 @@ class Counted(PlainSum):
         (Path(self.folder) / f"{os.getpid()}-{time.time_ns()}").touch()
 
 
-def test_a_query_travels_once_to_each_worker(client, tmp_path):
+def test_a_query_is_sent_once_to_each_worker(client, tmp_path):
     source = DaskSource(da.ones((4_000, 3), chunks=(100, 3)).persist())
     np.testing.assert_array_equal(source.total(Counted(str(tmp_path))), np.full(3, 4_000.0))
     here = [note for note in tmp_path.iterdir() if note.name.startswith(f"{os.getpid()}-")]
@@ -139,7 +139,7 @@ def test_a_query_travels_once_to_each_worker(client, tmp_path):
 
 
 class Waiting(PlainSum):
-    """Says which process sums a block, and goes on when it is released."""
+    """Records which process sums a block, and waits until it is released."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -154,7 +154,7 @@ class Waiting(PlainSum):
 
 
 def as_soon_as_summing(folder, act):
-    """Do something once a block is being summed, with the process that sums it; then let all go on."""
+    """Call a function with the process that sums a block while it does so; then release the block."""
 
     def wait():
         deadline = time.monotonic() + PATIENCE
@@ -187,7 +187,7 @@ def interrupted(tmp_path):
     assert len(sums) > 2
 
 
-def test_a_killed_worker_leaves_a_fit_right_and_its_budget_charged_once(client, interrupted, monkeypatch):
+def test_a_fit_survives_a_killed_worker_and_is_charged_once(client, interrupted, monkeypatch):
     X, _ = table()
     monkeypatch.setattr("dpem.tables.dask.DaskSource", interrupted)
     budget = Budget(1.0, 1e-5)
@@ -229,7 +229,7 @@ def read_badly(block_info=None):
 
 
 def test_a_lost_scheduler_ends_in_one_sentence(tmp_path):
-    """The scheduler is killed while a block is summed: the sentence, and what was charged stays charged."""
+    """The scheduler is killed while a block is summed; the charge stays."""
     with (
         quiet(),
         dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
@@ -274,8 +274,8 @@ class Deadly(PlainSum):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_cluster_without_workers_is_given_up(monkeypatch):
-    """All workers leave while a block is summed, and none comes back."""
+def test_a_query_fails_if_all_workers_leave(monkeypatch):
+    """All workers leave while a block is summed, and none returns."""
     monkeypatch.setattr("dpem.tables.dask_tasks.PATIENCE", 2.0)
     quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as local, Client(local) as client:

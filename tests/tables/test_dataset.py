@@ -58,7 +58,7 @@ def test_parquet_gives_the_rows_that_were_written(tmp_path, X, dtype, group):
     ("small", "largest", "group"), [(0, 240, 24), (240, 480, 24), (10**6, 10**6, 10**9), (0, 1, 1)]
 )
 @pytest.mark.parametrize("parts", [1, 3, 10])
-def test_any_stretch_and_any_split(tmp_path, monkeypatch, X, small, largest, group, parts):
+def test_any_ranges_and_any_split_give_the_same_rows(tmp_path, monkeypatch, X, small, largest, group, parts):
     """Row groups read together, alone and in several stretches; one or all columns at a time."""
     for name, value in (("SMALL", small), ("LARGEST", largest), ("GROUP", group)):
         monkeypatch.setattr(parquet_module, name, value)
@@ -127,7 +127,7 @@ def test_a_large_table_is_read_as_needed_and_a_small_one_once(tmp_path, X, monke
     np.testing.assert_array_equal(rows(source.split(2)[1])[1], X[1::2, 1])
 
 
-def test_numbers_of_every_kind(tmp_path):
+def test_every_numeric_type_is_read(tmp_path):
     columns = {
         "bool": pa.array([True, None, False]),
         "int": pa.array([1, None, -3], type=pa.int16()),
@@ -257,7 +257,7 @@ def test_damage_that_shows_while_reading(tmp_path):
     assert refusal.value.__context__ is None
 
 
-def test_folders_that_are_no_table(tmp_path):
+def test_folders_without_a_table_are_refused(tmp_path):
     with pytest.raises(ValueError, match="contains no Parquet or Arrow file"):
         DatasetSource(tmp_path)
     write(tmp_path / "a.parquet", x=[1.0], y=[1.0])
@@ -280,7 +280,7 @@ def test_folders_that_are_no_table(tmp_path):
     [[None, None], [7, 2**62], ["1e1", "x"], [True, None], [[1.0], [2.0]], [dt.date(2020, 1, 1), None]],
     ids=str,
 )
-def test_an_entry_that_changes_the_type_of_a_file_decides_nothing(suffix, other, tmp_path):
+def test_a_type_inferred_for_a_file_does_not_change_entries(suffix, other, tmp_path):
     """A writer infers a file's types from its rows: each entry of each file is read by itself."""
     found = pa.table({"x": other, "y": [1.0, 2.0]})
     for name, part in (("a", pa.table({"x": [0.5, None], "y": [3.0, 4.0]})), ("b", found)):
@@ -290,7 +290,7 @@ def test_an_entry_that_changes_the_type_of_a_file_decides_nothing(suffix, other,
     np.testing.assert_array_equal(X[:, 0], [0.5, np.nan, *map(number, other)])
 
 
-def test_other_kinds(tmp_path):
+def test_paths_and_datasets_that_are_not_tables_are_refused(tmp_path):
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(ValueError, match=r"neither a folder nor a file whose name ends in \.parquet, \.pq, \.arrow"):
         DatasetSource(tmp_path / "t.json")
@@ -326,7 +326,7 @@ def test_repr_hides_values(tmp_path):
     assert repr(source) == "DatasetSource(2 rows, 1 columns, float64)"
 
 
-def test_leaving_a_pass_early_leaves_nothing_behind(tmp_path, X):
+def test_a_pass_that_ends_early_does_not_change_the_next(tmp_path, X):
     pq.write_table(table(X, NAMES), tmp_path / "t.parquet", row_group_size=100)
     source = DatasetSource(tmp_path / "t.parquet")
     for _ in source.chunks():

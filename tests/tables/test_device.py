@@ -180,7 +180,7 @@ def test_sums_of_all_chunks_at_once_are_added_with_compensation(chunks):
     assert DeviceSource(strict(np.zeros((5, 2)))).total(AtOnce()).tolist() == [expected, expected]
 
 
-def test_a_query_that_cannot_give_them_at_once_is_asked_chunk_by_chunk():
+def test_a_query_without_sums_is_summed_chunk_by_chunk():
     class OneByOne:
         blocked = False
 

@@ -44,7 +44,7 @@ KINDS = {
 
 
 def numbers(text: str) -> set[float]:
-    """The numbers written in a text: digits within a longer number are not a number of their own."""
+    """The numbers in a text; digits within a longer number do not count."""
     return {float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)}
 
 
@@ -52,7 +52,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @every_kind
-def test_names_of_columns_are_names(kind, tmp_path):
+def test_names_of_columns_are_not_taken_from_entries(kind, tmp_path):
     columns, y = people()
     columns["salary"][0] = SALARY
     model = regression().fit(KINDS[kind](columns), y)
@@ -91,7 +91,7 @@ def coordinates(X, y=None, **more):
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "Arrow"])
 def test_categories_are_not_levels(kind):
-    """They were found in rows: one person may be all there is of a category."""
+    """They come from the rows: a category may have a single person."""
     columns, y = people()
     texts = ["recluse" if i == 7 else "city" for i in range(N)]
     tables = {
@@ -107,7 +107,7 @@ def test_categories_are_not_levels(kind):
     assert "recluse" not in str(model.summary())
 
 
-def test_other_takes_what_is_no_level():
+def test_entries_that_are_no_level_have_the_level_other():
     texts = ["a", "b", "c", None, "", "NA"]
     frame = pd.DataFrame({"home": pd.Series(texts, dtype=object)})
     found = coordinates(frame, bounds=None, levels={"home": ["a", "b", dpem.OTHER]})
@@ -128,7 +128,7 @@ def test_a_response_that_is_called_as_a_column_is():
 
 
 @pytest.mark.parametrize("line", ["Ada;73219", "Ada|73,5", "Ada,1987-03-04", "Ada\t12:30", "ada@example.org;x", "x;-7"])
-def test_init_takes_no_record_for_names(tmp_path, line):
+def test_init_refuses_a_record_in_place_of_names(tmp_path, line):
     from click.testing import CliRunner
 
     from dpem.cli import cli
@@ -194,7 +194,7 @@ def test_texts_of_every_storage_are_texts(kind):
 
 @pytest.mark.parametrize("kind", [pa.decimal128(10, 2), pa.decimal256(40, 20)], ids=str)
 def test_decimals_are_the_nearest_numbers(kind):
-    """Arrow's own conversion makes 0.30000000000000004 of 0.3, which is no level."""
+    """Arrow's own conversion turns 0.3 into 0.30000000000000004, which is no level."""
     entries = [Decimal(each) for each in ("0.3", "0.7", "56834724.12", "-0.1")]
     found = convert(pa.array(entries, kind), None, np.dtype(float))
     assert found.tolist() == list(map(float, entries))
@@ -205,8 +205,8 @@ def test_decimals_are_the_nearest_numbers(kind):
 
 
 @pytest.mark.parametrize("missing", [np.nan, complex("nan"), np.datetime64("NaT"), pd.NaT, pd.NA, None], ids=repr)
-def test_a_missing_entry_is_no_other_level(missing):
-    """pandas makes a column complex for one complex entry: a missing entry stays missing."""
+def test_a_missing_entry_does_not_have_the_level_other(missing):
+    """Also in a complex column, which pandas makes for one complex entry."""
     levels = checked_levels({"home": [1, 2, dpem.OTHER]})["home"]
     for column in (pd.Series([1, missing, 3j], dtype=object), pd.Series([1, missing, 3j]).infer_objects()):
         found = convert(column_of(column), levels, np.dtype(float))
@@ -214,8 +214,8 @@ def test_a_missing_entry_is_no_other_level(missing):
 
 
 @pytest.mark.parametrize("odd", [2**64, 2**100, pd.NA, "x", [1.0], {"a": 1}, 1j, b"2"], ids=str)
-def test_what_polars_infers_of_an_entry_decides_nothing(odd):
-    """One large number makes a column Int128; what polars has no type for makes it a column of Python objects."""
+def test_types_inferred_by_polars_do_not_change_entries(odd):
+    """One large number makes a column Int128; an entry of no type of polars makes it a column of Python objects."""
     columns = [pl.Series("age", [1, odd, 60], dtype=pl.Object)]
     if isinstance(odd, int):
         columns.append(pl.Series("age", [1, min(odd, 2**100), 60], dtype=pl.Int128))
@@ -233,7 +233,7 @@ def test_masked_entries_are_missing():
 
 
 def test_half_a_surrogate_pair_is_a_text_like_others():
-    """Arrow refuses it, and quotes it; pandas holds it."""
+    """pandas stores it; Arrow refuses it with a message that quotes it."""
     frame = pd.DataFrame({"age": pd.Series(["31", "\ud800", "60"], dtype=pd.StringDtype("python"))})
     np.testing.assert_array_equal(coordinates(frame, bounds={"age": (0, 100)}, levels=None)[:, 0], [-0.38, np.nan, 0.2])
     levels = checked_levels({"y": ["31", "sixty"]})["y"]
@@ -243,8 +243,8 @@ def test_half_a_surrogate_pair_is_a_text_like_others():
 
 
 @pytest.mark.parametrize("label", ["columns", "collect_schema", "collect", "is_frame", "name", "type", "cat", "sparse"])
-def test_a_label_of_a_row_decides_nothing(label):
-    """It is an attribute of a pandas Series."""
+def test_row_labels_do_not_change_entries(label):
+    """A label is an attribute of a pandas Series."""
     y = pd.Series([1.0, True, 3.0], index=["a", label, "c"], dtype=object)
     np.testing.assert_array_equal(response_of(y), [1, 1, 3])
     assert coordinates(y.to_frame("age"), bounds={"age": (0, 100)}, levels=None).shape == (3, 1)
@@ -266,7 +266,7 @@ def test_a_response_of_polars_without_a_name_has_none():
     "kind", [pl.DataFrame, lambda columns: pl.DataFrame(columns).to_arrow()], ids=["polars", "Arrow"]
 )
 def test_keys_of_a_nested_column_are_not_quoted(kind):
-    """They may come from entries: a dictionary by date, or by name."""
+    """Keys may come from entries, such as dates or names."""
     frame = kind({"visits": [{"Ada": 1}, {"Ada": 2}], "age": [1.0, 2.0]})
     for model in (regression(levels=None), regression(levels=None, person="visits")):
         with pytest.raises(ValueError, match="nested") as refusal:
@@ -297,7 +297,7 @@ def test_long_doubles_are_numbers():
 
 @pytest.mark.parametrize("levels", [["a", "b", dpem.OTHER], [1, 2, dpem.OTHER]], ids=["texts", "numbers"])
 def test_every_other_level_is_predicted_the_same_from_a_file(levels, tmp_path):
-    """It is infinite in a file's rows: new rows are not cleared of what is not finite."""
+    """The level "other" is infinite in the rows of a file, and must stay so in new rows."""
     columns, y = people()
     known = [level for level in levels if level != dpem.OTHER]
     homes = np.random.default_rng(1).choice([*known, 9], N)

@@ -95,7 +95,7 @@ def model(**more):
 
 
 def coordinates(X):
-    """Unit coordinates of the rows that a fit reads, and all that was learned of the columns."""
+    """Unit coordinates of the rows that a fit reads, and the public facts about their columns."""
     one = model()
     table = open_table(one, X, None, needs_y=False, **one._declared())
     schema = one._schema(table.names, table.levels, None, plan=True)
@@ -108,7 +108,7 @@ def coordinates(X):
 
 
 def refusal(X):
-    """What is said of a column without bounds."""
+    """The error for a column without bounds."""
     one = model(bounds={"home": (0, 1)})
     table = open_table(one, X, None, needs_y=False, **one._declared())
     with pytest.raises(ValueError, match="bounds must") as refused:
@@ -196,8 +196,8 @@ ENTRIES = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(ENTRIES.filter(lambda entry: entry is None or isinstance(entry, str)), min_size=1, max_size=8))
-def test_the_rule_for_columns_is_that_for_entries(column):
-    """Of texts, in which every other kind of entry can be spelled."""
+def test_columns_and_entries_are_converted_by_one_rule(column):
+    """For texts, which can spell every other kind of entry."""
     own = checked_levels({"x": ["1", "north", "", OTHER]})["x"]
     given = pa.array(column, pa.string())
     np.testing.assert_array_equal(numbers(given, np.dtype(float)), [number(entry) for entry in column])
@@ -206,7 +206,7 @@ def test_the_rule_for_columns_is_that_for_entries(column):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ENTRIES, min_size=2, max_size=6), ENTRIES)
-def test_an_entry_decides_nothing_of_others(column, odd):
+def test_an_entry_does_not_change_how_others_are_converted(column, odd):
     frames = [pd.DataFrame({"age": pd.Series(rows)}) for rows in (column, [odd, *column[1:]])]
     known = {"bounds": {"age": (-10, 10)}, "levels": None}
     found = []

@@ -96,7 +96,7 @@ def test_bad_csv(tmp_path, text, message):
 
 @pytest.mark.parametrize("remark", ['"line\nline, line"', '"a ""word""\n"', '"\n5,1,x\n"', 'of 5" each', '""'])
 def test_entries_in_quotes_may_hold_line_ends(tmp_path, remark):
-    """In files of several megabytes, too, of which Arrow reads one at a time; quotes elsewhere mean themselves."""
+    """Also in files of several megabytes, which Arrow parses one megabyte at a time. Other quotes are characters."""
     rows = [f"{i},{remark}" for i in range(3)] + [f'{i},"{i % 7 * "long "}\n{i}"' for i in range(3, 150_000)]
     path = tmp_path / "t.csv"
     path.write_text("\n".join(["a,remark", *rows]), encoding="utf-8")
@@ -114,7 +114,7 @@ def test_a_quote_that_nothing_closes_swallows_no_rows(tmp_path, end):
     assert read_table(path).n_rows == 4
 
 
-def test_a_cell_that_is_no_number_is_missing(tmp_path):
+def test_a_cell_that_is_not_a_number_is_missing(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "1.5,2.5\n" * 300_000 + "1.5,secret\n")
     source = read_table(path)
@@ -139,7 +139,7 @@ def test_compressed_and_encoded_texts(tmp_path, ending, encoding):
     np.testing.assert_array_equal(next(source.chunks()).X, [[1234.5, 0], [7.25, 1], [NAN, 0]])
 
 
-def test_bytes_that_are_no_text_are_missing(tmp_path):
+def test_invalid_utf8_is_missing(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n1,north\n2,s\xfcd\n\xff,north\n")
     source = read_table(path, levels={"b": ["north", "süd"]})
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_text_are_missing(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_a_row_of_another_length_that_is_no_text_is_not_quoted(tmp_path):
-    """Arrow decodes it for its handler; what fails there Python prints, with a byte of the row."""
+    """Arrow decodes it for its handler, and Python would print the error there, with a byte of the row."""
     path = tmp_path / "t.csv"
     path.write_bytes(b'a,b\n1,"2"\n\xfc3\n4,5\n')
     printed, hook = [], sys.unraisablehook
@@ -163,7 +163,7 @@ def test_a_row_of_another_length_that_is_no_text_is_not_quoted(tmp_path):
 
 @pytest.mark.parametrize("choice", [{"target": "cost"}, {"columns": ["age", "Smit"]}])
 def test_a_file_without_a_header_is_not_quoted(tmp_path, choice):
-    """Its first line is a record: of it only what the caller named may be repeated."""
+    """Its first line is a record: only names that the caller used may be repeated."""
     path = tmp_path / "t.csv"
     path.write_text("Smith,diabetes,north\nJones,asthma,south\nMiller,diabetes,north\n")
     with pytest.raises(ValueError, match=r"cost|age|Smit|column") as refusal:
@@ -230,7 +230,7 @@ def written(folder, kind):
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".eu.csv", ".parquet", ".arrow"])
-def test_texts_are_read_as_places_among_their_levels(tmp_path, kind):
+def test_texts_are_read_as_the_numbers_of_their_levels(tmp_path, kind):
     path = written(tmp_path, kind)
     looks = {"sep": ";", "decimal": ","} if kind == ".eu.csv" else {}
     source = read_table(path, exclude=["id"], levels={"region": LEVELS["region"]}, **looks)
@@ -240,7 +240,7 @@ def test_texts_are_read_as_places_among_their_levels(tmp_path, kind):
     np.testing.assert_array_equal(rows, [[31.5, 1], [44, 0], [np.nan, np.nan], [60, np.nan]])
 
 
-def test_a_semicolon_file_is_noticed(tmp_path):
+def test_a_file_with_semicolons_is_recognised(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("id;age\n1;2\n")
     for options in ({}, {"columns": ["age"]}):
@@ -265,7 +265,7 @@ def test_refused_options(tmp_path, options, message):
         read_table(written(tmp_path, ".csv"), **options)
 
 
-def test_levels_of_texts_where_numbers_are(tmp_path):
-    """A number is the level that spells it, whatever the column's type."""
+def test_numbers_have_the_levels_that_spell_them(tmp_path):
+    """A number has the level that spells it, whatever the column's type."""
     source = read_table(written(tmp_path, ".parquet"), exclude=["id", "region"], levels={"age": ["a", "44", "31.50"]})
     np.testing.assert_array_equal(next(source.chunks()).X[:, 0], [2, 1, np.nan, np.nan])

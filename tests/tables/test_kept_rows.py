@@ -107,7 +107,7 @@ def test_rows_of_persons_are_kept_apart_in_every_batch():
             assert np.array_equal(own.total(ColumnHistograms(SCHEMA)), other.total(ColumnHistograms(SCHEMA)))
 
 
-def test_no_more_is_kept_than_the_limit(monkeypatch):
+def test_prepared_rows_stay_within_the_memory_limit(monkeypatch):
     for limit, stays in ((8 * 8 * N, True), (8 * 8 * N - 8, False)):
         monkeypatch.setattr("dpem.tables.array.CACHE_BYTES", limit)
         rows = X.copy()

@@ -101,7 +101,7 @@ def expected(odd):
 
 
 @every_entry
-def test_rows_of_every_kind(odd):
+def test_an_odd_entry_changes_its_own_row_only(odd):
     for way in WAYS_OF_ROWS.values():
         for estimator in (MODEL, DPStandardScaler(bounds=(-1, 1))):
             found = rows_of(source_of(clone(estimator), way(with_entry(odd)), needs_y=False))
@@ -109,7 +109,7 @@ def test_rows_of_every_kind(odd):
 
 
 @every_entry
-def test_responses_and_weights_of_every_kind(odd):
+def test_an_odd_response_or_weight_changes_its_own_row_only(odd):
     vector = [*VECTOR[:PLACE], odd, *VECTOR[PLACE + 1 :]]
     numbers = [*VECTOR[:PLACE], number(odd), *VECTOR[PLACE + 1 :]]
     for way in WAYS_OF_VECTORS.values():
@@ -152,8 +152,8 @@ FITS = {
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_a_fit_says_the_same(name):
-    """Warnings, refusals and everything public are equal where the answers are."""
+def test_an_odd_entry_changes_no_public_output(name):
+    """Warnings, errors and everything public are equal if the answers are."""
     estimator, opened = FITS[name]
     rows = [list(row) for row in ROWS]
     if name == "classes":
@@ -166,7 +166,7 @@ def test_a_fit_says_the_same(name):
         assert list(differences(first, record(estimator, *opened(changed), frozen=first))) == []
 
 
-def test_what_is_refused_is_a_matter_of_shape_and_type():
+def test_refusals_depend_on_shape_and_type():
     for rows, words in (
         ([[1.0, 2.0], [3.0]], "X must be an array of numbers whose rows have equally many entries"),
         (np.array([[b"1", b"a longer one"]]), r"X must hold numbers, got bytes\.$"),
@@ -191,7 +191,7 @@ def test_a_date_in_a_list_of_rows_is_no_number(unit):
 
 @pytest.mark.parametrize("kind", ["string", "string[pyarrow]", "category", "object"])
 def test_a_text_in_an_array_of_pandas_is_neither_quoted_nor_refused(kind):
-    """What ``Series.values`` is of a column of texts."""
+    """``Series.values`` of a column of texts is such an array."""
     vector = pd.Series([*map(str, VECTOR[:PLACE]), SECRET, *map(str, VECTOR[PLACE + 1 :])]).astype(kind).array
     source = source_of(clone(MODEL), ROWS, vector, needs_y=True)
     found = np.concatenate([chunk.y for chunk in source.chunks()])
@@ -199,7 +199,7 @@ def test_a_text_in_an_array_of_pandas_is_neither_quoted_nor_refused(kind):
 
 
 def test_a_time_zone_is_not_quoted():
-    """Which one pandas infers depends on entries."""
+    """pandas infers the time zone from entries."""
     table = pd.DataFrame({"a": [1.0, 2.0], "when": pd.to_datetime(["2020-01-01"] * 2).tz_localize("Asia/Tokyo")})
     with pytest.raises(ValueError, match=r"column 'when' is not numeric \(dates or times\); leave it out\.$"):
         source_of(clone(MODEL), table, needs_y=False)

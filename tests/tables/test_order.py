@@ -27,7 +27,7 @@ X = np.random.default_rng(0).standard_normal((N, D)) + np.outer(np.random.defaul
 
 
 class Loader(ChunkedSource):
-    """Rows as a source of some other package hands them over, in an order that it says nothing of."""
+    """A source of another package, which states nothing about the order of its rows."""
 
     has_response, dtype = False, np.dtype(np.float64)
 
@@ -47,7 +47,7 @@ class Loader(ChunkedSource):
 
 
 class FixedLoader(Loader):
-    """The same, but it says that a row that is replaced stays where it was."""
+    """The same source, which states that a replaced row stays at its position."""
 
     order_may_depend_on_values, dtype = False, np.dtype(np.float32)
 
@@ -95,7 +95,7 @@ MOVING = {
 
 
 @pytest.mark.parametrize("kind", FIXED)
-def test_what_is_fixed_stays_as_it_is(kind, tmp_path):
+def test_a_fixed_order_is_read_unchanged_and_can_be_split(kind, tmp_path):
     source = FIXED[kind](X.astype(np.float32), tmp_path)
     assert source.order_may_depend_on_values is False
     assert source.dtype == np.float32
@@ -103,8 +103,8 @@ def test_what_is_fixed_stays_as_it_is(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", MOVING)
-def test_what_may_move_is_read_in_float64_and_not_split(kind, tmp_path):
-    """Before, one row could change every batch, and the batches cost one batch's price."""
+def test_rows_that_may_move_are_read_in_float64_and_not_split(kind, tmp_path):
+    """Else one row could change every batch, while the batches cost the price of one."""
     source = MOVING[kind](X.astype(np.float32), tmp_path)
     assert source.order_may_depend_on_values is True
     assert source.dtype == np.float64
@@ -122,7 +122,7 @@ def test_what_may_move_is_read_in_float64_and_not_split(kind, tmp_path):
     assert budget.n_charges == 1
 
 
-def test_a_source_that_does_not_say_is_not_split():
+def test_a_source_that_states_no_order_is_not_split():
     class Other:
         n_rows, n_features = 10, 2
         total = slack = split = None
@@ -161,7 +161,7 @@ def test_a_row_that_moves_is_covered_where_rows_may_move():
     ids=["mixture", "scaler", "paper"],
 )
 def test_neighbours_that_move_are_replayed(estimator):
-    """Rows come by a loader that keeps them sorted by a private column: whatever a row becomes, it moves."""
+    """The loader keeps rows sorted by a private column, so that a changed row moves."""
 
     def hold(table):
         return (Loader(table.X[np.argsort(table.X[:, 0], kind="stable")]),)
@@ -171,8 +171,8 @@ def test_neighbours_that_move_are_replayed(estimator):
     assert verdict.neighbours >= 60
 
 
-def test_a_table_that_is_kept_sorted_shows_in_the_batches():
-    """What is asked of the user: a sorted table in memory looks like any other, and its batches do all move."""
+def test_batches_of_a_sorted_table_reveal_a_row():
+    """A sorted table in memory cannot be recognised, so this is left to the user: all of its batches change."""
     paper = DPMissingRegression(epsilon=1.0, delta=1e-4, sigma=1.0, sparsity=2, method="published")
     y = X[:, 0] + 0.5 * X[:, 1]
 

@@ -105,7 +105,7 @@ def test_in_matrices_a_person_is_a_column(way):
 
 @pytest.mark.parametrize("way", ["pandas", "CSV", "Parquet", "Dask"])
 def test_neighbours_keep_the_same_positions(way, tmp_path):
-    """The lemma: other rows of another person in the place of one's, however many, change at most MOST rows."""
+    """The lemma: if all rows of a person become another person's, at most MOST kept rows change."""
     frame = visits()
     mine = frame["id"] == 7
     assert mine.sum() > MOST
@@ -118,7 +118,7 @@ def test_neighbours_keep_the_same_positions(way, tmp_path):
     assert (one != two).any(axis=1).sum() == MOST
 
 
-def test_what_is_one_person():
+def test_equal_identifiers_of_any_type_are_one_person():
     secret = b"1" * 16
     alike = [7, 7.0, np.int8(7), np.float32(7), "7", "7.0", True + 6]
     others = ["07", "seven", 8, None, "", -7, 7.5, "NA"]
@@ -152,7 +152,7 @@ LONG = 1234567890123456789
     ids=lambda column: str(getattr(column, "type", column.dtype if isinstance(column, np.ndarray) else "")),
 )
 def test_a_long_number_is_the_same_person_in_every_column(column):
-    """With a missing value or without: the blocks of one table differ in that."""
+    """With a missing value or without, in which blocks of one table may differ."""
     secret = b"4" * 16
     expected = hash_people(pa.array([str(LONG), None]), secret)
     np.testing.assert_array_equal(hash_people(column, secret)[0], expected[0])
@@ -231,7 +231,7 @@ def test_a_file_must_be_opened_for_the_same_person(tmp_path):
         DPStandardScaler(**known, person="age").fit(read_table(tmp_path / "t.csv", person="id"))
 
 
-def test_a_text_that_is_no_unicode_identifies_a_person_as_any_other():
+def test_a_lone_surrogate_identifies_a_person():
     people = hash_people(np.array(["a\udc80", "a", "a\udc80"], dtype=object), b"0" * 16)
     assert (people[0] == people[2]).all()
     assert (people[0] != people[1]).any()
@@ -245,15 +245,15 @@ class Unspeakable:
 @pytest.mark.parametrize(
     "odd", [10**5000, Unspeakable(), "\ud800", [1], b"\xff", np.ma.masked], ids=lambda odd: type(odd).__name__
 )
-def test_whatever_a_person_is_called_others_are_counted_the_same(odd):
+def test_an_odd_identifier_does_not_change_how_others_are_counted(odd):
     usual, changed = (np.array([7, None, "x", 7], dtype=object) for _ in range(2))
     changed[1] = odd
     secret = b"0" * 16
     np.testing.assert_array_equal(hash_people(changed, secret)[[0, 2, 3]], hash_people(usual, secret)[[0, 2, 3]])
 
 
-def test_a_person_whose_name_is_not_valid_utf8():
-    """A Parquet file may hold one: Arrow does not look."""
+def test_an_identifier_may_be_invalid_utf8():
+    """A Parquet file may contain one: Arrow does not validate texts."""
     names = pa.array([b"7", b"\xff", b"7.0", "å".encode()]).view(pa.string())
     found = hash_people(names, b"0" * 16)
     assert len(np.unique(found, axis=0)) == 3

@@ -112,7 +112,7 @@ WHOLE = [as_csv]
 
 
 def distance(query, source, X, y):
-    """Of the total from that of an array in memory, as a part of what rounding may do."""
+    """The difference from the total of an array in memory, as a fraction of the allowed rounding."""
     reference = ArraySource(X, y)
     difference = np.abs(source.total(query) - reference.total(query))
     if source.dtype == np.float64:
@@ -125,7 +125,7 @@ def distance(query, source, X, y):
 @pytest.mark.parametrize(
     ("form", "dtype"), [*itertools.product(CUT, (np.float64, np.float32)), *((form, np.float64) for form in WHOLE)]
 )
-def test_every_storage(form, dtype, name, tmp_path):
+def test_every_storage_gives_the_same_total(form, dtype, name, tmp_path):
     X, y = data(dtype, "missing" in name)
     source = form(X, y, cut([0, 1, 700, 3]), tmp_path)
     assert (source.n_rows, source.dtype) == (N, dtype)
@@ -140,7 +140,7 @@ def test_every_storage(form, dtype, name, tmp_path):
     single=st.booleans(),
     small=st.sampled_from([0, 2_000, 64 << 20]),
 )
-def test_any_chunking(form, ends, name, single, small):
+def test_any_chunking_gives_the_same_total(form, ends, name, single, small):
     if form is as_folder and len(ends) > 60:
         ends = [*ends[:60], N]
     X, y = data(np.float32 if single else np.float64, "missing" in name)
@@ -154,8 +154,8 @@ def test_any_chunking(form, ends, name, single, small):
 
 @pytest.mark.parametrize("form", [*CUT, *WHOLE])
 @pytest.mark.parametrize("parts", [2, 7])
-def test_splits(form, parts, tmp_path):
-    """A batch of a split is the same rows wherever they are stored."""
+def test_batches_have_the_same_rows_in_every_storage(form, parts, tmp_path):
+    """A batch has the same rows wherever they are stored."""
     X, y = data(np.float64, missing=False)
     query = QUERIES["regressions gradient"]
     for t, part in enumerate(form(X, y, cut([300, 0, 1, 199]), tmp_path).split(parts)):
@@ -163,8 +163,8 @@ def test_splits(form, parts, tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "rows"), [(np.float64, 1), (np.float32, 100)], ids=["float64", "float32"])
-def test_lost_rows_would_be_seen(dtype, rows):
-    """Teeth: a row left out or read twice is beyond what rounding may do in float64, a hundred are in float32."""
+def test_a_lost_row_changes_a_total_by_more_than_rounding(dtype, rows):
+    """The tests above can fail: a row left out or read twice exceeds rounding in float64, a hundred rows in float32."""
     X, y = data(dtype, missing=False)
     for name in ("regressions gradient", "mixture gradient"):
         lost = ArraySource(X[:-rows], y[:-rows])

@@ -91,7 +91,7 @@ def test_chunks_share_the_entries(monkeypatch):
 
 
 def shuffled(X, twice, rng):
-    """The same table as CSR with entries out of order and, if so asked, each stored as two that add up to it."""
+    """The table as CSR with entries out of order; with ``twice``, each entry is stored as two that add up to it."""
     coordinates = sparse.coo_array(X)
     order = rng.permutation(coordinates.nnz)
     i, j, v = coordinates.coords[0][order], coordinates.coords[1][order], coordinates.data[order]
@@ -127,8 +127,8 @@ def test_a_table_in_order_is_not_copied_and_may_be_read_only():
     source.total(QUERIES["gmm gradient"])
 
 
-def test_order_is_seen_in_every_pattern():
-    """Random index arrays with empty rows: one in order is not copied, any other becomes one that is."""
+def test_unordered_indices_are_detected_in_random_patterns():
+    """Random index arrays with empty rows: an ordered one is not copied, another becomes an ordered copy."""
 
     def in_order(rows):
         return all(a < b for row in rows for a, b in itertools.pairwise(row))
@@ -194,7 +194,7 @@ def test_slack_is_that_of_sums_in_float64():
 
 
 def test_change_between_neighbours_is_within_bound_and_slack():
-    """Neighbours that store different numbers of entries, hence are cut into different tasks."""
+    """Neighbours that store different numbers of entries, hence are divided into different tasks."""
     rng = np.random.default_rng(9)
     X = 5.0 * rng.standard_normal((10 * BLOCK, 5))
     y = 5.0 * rng.standard_normal(len(X))
