@@ -52,16 +52,14 @@ def narrow_sum(query: Narrow, chunk: Chunk) -> FloatArray:
     prepared = chunk.prepared.blocks(query, len(sums)) if isinstance(chunk, FixedChunk) else None
 
     def add(block: int) -> None:
-        if prepared is not None and prepared[block] is not None:
-            sums[block] = query.sum_prepared(xp, *prepared[block])  # type: ignore[attr-defined]
-            return
-        rows = slice(block * length, min(n, (block + 1) * length))
-        y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
-        x = columns(chunk.X, query.reads, rows)
-        if prepared is None:
-            sums[block] = query.block(xp, x, y)
-            return
-        prepared[block] = query.prepare(xp, x, y)  # type: ignore[attr-defined]
+        if prepared is None or prepared[block] is None:
+            rows = slice(block * length, min(n, (block + 1) * length))
+            y = None if chunk.y is None else xp.astype(chunk.y[rows], xp.float64, copy=False)
+            x = columns(chunk.X, query.reads, rows)
+            if prepared is None:
+                sums[block] = query.block(xp, x, y)
+                return
+            prepared[block] = query.prepare(xp, x, y)  # type: ignore[attr-defined]
         sums[block] = query.sum_prepared(xp, *prepared[block])  # type: ignore[attr-defined]
 
     with single_blas() if on_host else thread_limit(1):  # a device has threads of its own

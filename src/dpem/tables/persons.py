@@ -74,7 +74,7 @@ def hash_people(column: Column, secret: bytes) -> Hashes:
     import pyarrow as pa
 
     if isinstance(column, np.ndarray):
-        return _hash_texts(_texts(column), secret)
+        return _hash_texts(pa.array([_text(entry) for entry in column], pa.string()), secret)
     column = decode(column)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
@@ -96,18 +96,12 @@ def _hash_numbers(values: NDArray[Any], secret: bytes) -> Hashes:
         return _mix(values.astype(np.int64), secret)
     hashes = np.empty((len(values), 2), dtype=np.uint64)
     hashes[is_mixed] = _mix(values[is_mixed].astype(np.int64), secret)
-    hashes[~is_mixed] = _hash_texts(_texts(values[~is_mixed].tolist()), secret)
+    hashes[~is_mixed] = hash_people(values[~is_mixed].astype(object), secret)
     return hashes
 
 
-def _texts(entries: Iterable[Any]) -> pa.Array:
-    """The text of each entry; of a finite number without a fractional part, its digits alone."""
-    import pyarrow as pa
-
-    return pa.array([_text(entry) for entry in entries], pa.string())
-
-
 def _text(entry: Any) -> str | None:
+    """The text of an entry; of a finite number without a fractional part, its digits alone; None if missing."""
     if is_missing(entry):
         return None
     is_finite = isinstance(entry, float | np.floating | Decimal | bool | np.bool_) and math.isfinite(entry)
@@ -188,7 +182,9 @@ def limit_rows_per_person(source: Any, person: str, most: int) -> Source:
         raise ArgumentError(
             "person", f"must be a column of X, but there is no {person!r}; open a file with read_table(path, person=)."
         )
-    return PersonSource(source, most=most, column=list(names).index(person))
+    column = list(names).index(person)
+    people = (_entries(chunk.X, column) for chunk in source.chunks())
+    return PersonSource(source, most=most, people=people, column=column)
 
 
 def rows_by_person(column: Column, secret: bytes) -> tuple[Hashes, NDArray[np.int64]]:
@@ -213,24 +209,20 @@ def _as_keys(people: Hashes) -> NDArray[Any]:
 class PersonSource(StridedSource):
     """The first ``most`` rows of each person of another source; the module states the lemma.
 
-    ``people`` is the column that identifies people, in pieces and in the order of the rows. If it is instead a feature
-    of the source, ``column`` is its index, and the feature is left out.
+    ``people`` is the column that identifies people, in pieces and in the order of the rows. If it is a feature of the
+    source, ``column`` is its index, and the feature is left out.
 
     >>> from dpem.tables import ArraySource
     >>> rows = ArraySource(np.array([[7.0, 1.0], [7.0, 2.0], [8.0, 3.0], [7.0, 4.0]]))
-    >>> source = PersonSource(rows, most=1, column=0)
+    >>> source = PersonSource(rows, most=1, people=[np.array([7.0, 7.0, 8.0, 7.0])], column=0)
     >>> source.n_rows, next(source.chunks()).X.tolist()
     (2, [[1.0], [3.0]])
     """
 
     def __init__(
-        self, source: ChunkedSource, *, most: int, people: Iterable[Column] | None = None, column: int | None = None
+        self, source: ChunkedSource, *, most: int, people: Iterable[Column], column: int | None = None
     ) -> None:
         self._source, self._column = source, column
-        if people is None:
-            if column is None:
-                raise ValueError("people or column must be given.")
-            people = (_entries(chunk.X, column) for chunk in source.chunks())
         counts, secret = Counts(), new_secret()
         parts = [counts.add(hash_people(part, secret)) < most for part in people]
         kept = np.concatenate([np.empty(0, np.bool_), *parts])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any
 
 import numpy as np
@@ -287,11 +287,8 @@ class TracingNamespace:
     def full_like(self, x: TracedArray, value: float) -> TracedArray:
         return self._traced(np.full(x.shape, int(_steps(self._formula, value))))
 
-    def zeros_like(self, x: TracedArray) -> TracedArray:
-        return self.full_like(x, 0.0)
-
-    def ones_like(self, x: TracedArray) -> TracedArray:
-        return self.full_like(x, 1.0)
+    zeros_like = partialmethod(full_like, value=0.0)
+    ones_like = partialmethod(full_like, value=1.0)
 
     def astype(self, x: TracedArray, dtype: Any, copy: bool = True) -> TracedArray:
         steps = self._formula.steps
