@@ -95,7 +95,7 @@ def _words(held: list[float]) -> str:
 def least(n: int, epsilon: float) -> None:
     """The SE ratio of one score with the whole price, at the best clip, for normal rows and errors."""
     plan = DPLinearRegression(epsilon=epsilon, delta=1e-6, bounds=(-8, 8), y_bounds=(-15, 20)).plan(n, 5)
-    rho, rows, usual = plan.price.rho, normal_lengths(5), TUNING.tails_along**2 + TUNING.tails_beside**2
+    rho, rows, usual = plan.price.rho, normal_lengths(5), TUNING.tails_fitted**2 + TUNING.tails_slope_sd**2
     for known, unknown in (("symmetric", 0.0), ("without tails", usual)):
         clips = optimal_clip(n, rho, rows, tails=NO_TAILS, unknown=unknown)
         noise = (2 * clips.norm) ** 2 / (2 * rho * n * clips.kappa**2)

@@ -128,10 +128,10 @@ class Tails(NamedTuple):
     variance: FloatArray
 
     def excess(self, norm: FloatArray | float, lengths: Lengths) -> Excess:
-        """E(|e|·‖a‖ − norm)₊, of normal errors the part :attr:`Tuning.uneven`."""
+        """E(|e|·‖a‖ − norm)₊, of normal errors the part :attr:`Tuning.not_cancelled`."""
         root, at = math.sqrt(lengths.k), np.atleast_1d(np.asarray(norm, dtype=float))
         of_bins = np.mean(np.maximum(root * _INSIDE - at[:, None, None], 0.0), axis=2).T
-        mean = self.mean @ of_bins + TUNING.uneven * lengths.excess(at)
+        mean = self.mean @ of_bins + TUNING.not_cancelled * lengths.excess(at)
         square = self.weight @ (mean**2 + self.variance @ of_bins**2)
         return Excess((self.weight @ mean).reshape(np.shape(norm)), np.sqrt(square).reshape(np.shape(norm)))
 
@@ -231,7 +231,7 @@ def optimal_clip(
     lengths: Lengths,
     rows_per_person: int = 1,
     tails: Tails = USUAL_TAILS,
-    unknown: float = TUNING.tails_along**2 + TUNING.tails_beside**2,
+    unknown: float = TUNING.tails_fitted**2 + TUNING.tails_slope_sd**2,
     corrected: float = 0.0,
 ) -> Clips:
     """The best clip for steps of price ρ in all on n rows with these lengths. ``unknown`` is the variance of the

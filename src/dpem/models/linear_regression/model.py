@@ -38,7 +38,7 @@ from dpem.tables.schema import Schema
 
 def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
     """What follows the moments: clips, information, scores, and the end."""
-    first, last = division.steps[: TUNING.early], division.steps[TUNING.early :]
+    first, last = division.steps[: TUNING.steps_before_tails], division.steps[TUNING.steps_before_tails :]
     return (
         *2 * (FindInformation(division.information / 2, division.along),),
         *(TakeStep(rho) for rho in first),

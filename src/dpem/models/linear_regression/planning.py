@@ -84,7 +84,7 @@ def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division
         share(histograms, min(TUNING.share_noise, TUNING.level_noise_ratio / p), TUNING.columns),
         moments := share(gram, TUNING.moment_noise, (usual, most)),
         TUNING.lengths + TUNING.information * moments,
-        share(math.sqrt(2), TUNING.tail_noise, TUNING.residuals),
+        share(math.sqrt(2), TUNING.tail_noise, TUNING.tails_share),
         share(math.sqrt(2), TUNING.tail_noise, TUNING.level),
         TUNING.variance,
     )

@@ -124,8 +124,8 @@ def prior_direction(theta: Gaussian) -> Gaussian:
     """The law of ℓ before it is measured: longest along the fitted values of these coefficients."""
     k = len(theta.mean)
     fitted = np.outer(theta.mean[1:], theta.mean[1:]) + theta.covariance[1:, 1:]
-    out = np.diag(np.append(TUNING.tails_level**2, np.full(k - 1, TUNING.tails_beside**2)) / k)
-    out[1:, 1:] += TUNING.tails_along**2 * fitted / max(float(np.trace(fitted)), 1e-300)
+    out = np.diag(np.append(TUNING.tails_intercept**2, np.full(k - 1, TUNING.tails_slope_sd**2)) / k)
+    out[1:, 1:] += TUNING.tails_fitted**2 * fitted / max(float(np.trace(fitted)), 1e-300)
     return Gaussian(np.zeros(k), out)
 
 

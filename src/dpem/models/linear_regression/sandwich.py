@@ -80,7 +80,7 @@ def shrunk_inflation(excess: FloatArray, noise: FloatArray) -> FloatArray:
     >>> shrunk_inflation(np.array([0.0, 3.0]), np.array([0.01, 0.01])).round(1).tolist()
     [1.0, 4.0]
     """
-    prior = TUNING.usual_inflation**2
+    prior = TUNING.usual_excess**2
     weight = 1 / (noise**2 + prior)
     mean = float(np.average(excess, weights=weight)) * prior / (prior + float(1 / np.sum(1 / noise**2)))
     between = max(float(np.average((excess - mean) ** 2 - noise**2, weights=weight)), 0.0)

@@ -214,7 +214,7 @@ class FindLevel(Step):
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit, narrow = state.fit, state.fit.residual_variance
-        fit = replace(fit, variance_error=math.hypot(fit.variance_error, TUNING.tails * fit.variance))
+        fit = replace(fit, variance_error=math.hypot(fit.variance_error, TUNING.variance_doubt * fit.variance))
         fit = with_residual_scale(curator, fit.query(Residuals, model.schema_of(state), clip=self.clip), self.rho, fit)
         (mean, error), wide, theta = fit.residual_mean, fit.residual_variance, fit.posterior
         information = fit.information.value
@@ -226,7 +226,7 @@ class FindLevel(Step):
             Estimate(growth, math.hypot(wide.error, narrow.error) / fit.variance),
             fit.tails_square(TUNING.size_clip, self.clip),
         )
-        beyond = TUNING.beyond * min(3.5 / self.clip, 1.5) ** 2 * max(growth, 0.0)
+        beyond = TUNING.beyond_clip * min(3.5 / self.clip, 1.5) ** 2 * max(growth, 0.0)
         norm = self.clip * fit.sigma / fit.clip_scale * math.sqrt(fit.lengths.k)
         off = 0.0
         if fit.direction is not None:
@@ -251,5 +251,5 @@ def _imputation_covariance(fit: CurrentFit) -> FloatArray:
     theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
     covariance = missing**2 * product_covariance(fit.information.variance, np.outer(theta, theta))
-    covariance[1:, 1:] += (TUNING.filling * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
+    covariance[1:, 1:] += (TUNING.imputation * missing) ** 2 * float(theta[1:] @ theta[1:]) * np.eye(len(theta) - 1)
     return np.asarray(covariance)

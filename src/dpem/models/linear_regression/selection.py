@@ -104,7 +104,7 @@ def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
     each_takes = TUNING.rows_per_column * sizes.rows_per_person
     most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / each_takes
     k = max(1, min(sparsity, d, math.floor(min(most, sizes.n / 3))))
-    over = min(math.ceil(TUNING.over * k), d)
+    over = min(math.ceil(TUNING.surplus * k), d)
     counts = round_sizes(over, TUNING.rounds)
     check = CHECK_SHARE / (1 - CHECK_SHARE) if sizes.check else 0.0
     middle, choice, *narrow = prices(rho, (*TUNING.wide, check))
