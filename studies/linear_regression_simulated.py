@@ -97,7 +97,7 @@ def least(n: int, epsilon: float) -> None:
     plan = DPLinearRegression(epsilon=epsilon, delta=1e-6, bounds=(-8, 8), y_bounds=(-15, 20)).plan(n, 5)
     rho, rows, usual = plan.price.rho, normal_lengths(5), TUNING.tails_fitted**2 + TUNING.tails_slope_sd**2
     for known, unknown in (("symmetric", 0.0), ("without tails", usual)):
-        clips = optimal_clip(n, rho, rows, tails=NO_TAILS, unknown=unknown)
+        clips = optimal_clip(n, rho, rows, tails=NO_TAILS, direction_variance=unknown)
         noise = (2 * clips.norm) ** 2 / (2 * rho * n * clips.kappa**2)
         misfit = n * unknown * float(NO_TAILS.excess(clips.norm, rows).mean) ** 2 / rows.k
         print(f"errors known to be {known}: SE ratio {np.sqrt(clips.sampling + noise + misfit):.2f}")

@@ -52,7 +52,7 @@ def queries():
         Information(**at, radius=2.4),
         Score(**at, radius=2.6),
         Residuals(**at, clip=2.0),
-        Explained(**at, middle=0.1, most=2.0, along=0.6),
+        Explained(**at, middle=0.1, most=2.0, fitted_spread=0.6),
         Sketch(SCHEMA, np.zeros(3), np.full(3, 0.5), 0.6 * np.eye(3) + 0.4, rng.normal(size=(40, 3)), 0.8, np.ones(5)),
         *(
             scores(kind, Gaussians(np.full(2, 0.5), rng.normal(size=(2, 3)), own))

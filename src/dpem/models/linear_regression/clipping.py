@@ -1,19 +1,19 @@
-"""How far to clip a regression's scores: where sampling error, privacy noise and bias together are least.
+"""The clip of a regression's scores that minimises sampling error, privacy noise and bias together.
 
-A row adds e·a to the score, e its residual in standard deviations and a its k coordinates; its length |e|·‖a‖ is cut
-to ``norm``. A step then estimates coefficients with the variance (in units of σ²/n)
+A row adds e·a to the score, e its residual in standard deviations and a its k coordinates; its length |e|·‖a‖ is
+clipped at ``norm``. A step then estimates coefficients with the variance (in units of σ²/n)
 
     sampling   E[min(e², norm²/‖a‖²)·‖a‖²]/k ÷ κ²        κ = E[‖a‖²; |e|·‖a‖ ≤ norm]/k,
     privacy    (2·norm)²/(2ρn) ÷ κ²,
 
-and a bias, because no table follows a straight line with normal errors: the excesses E(|e|·‖a‖ − norm)₊ are cut off.
+and a bias, because no table follows a straight line with normal errors: the excess (|e|·‖a‖ − norm)₊ is lost.
 *Lemma.* The bias of the score along any unit vector is at most the mean excess. *Proof.* It is
-E[s·(q·a)/‖a‖·(|e|·‖a‖ − norm)₊] with s = ±1 and |q·a| ≤ ‖a‖. ∎ Of normal errors most of the excess on both sides
-cancels: a part of it counts, beside all of the excess that normal errors do not have. For the same noise every row
-keeps more of its score than if residuals and lengths were clipped separately, as
+E[s·(q·a)/‖a‖·(|e|·‖a‖ − norm)₊] with s = ±1 and |q·a| ≤ ‖a‖. ∎ Most of the excess of
+normal errors cancels between the two signs: a fraction of it counts, and all of the excess beyond that of normal
+errors. For the same noise every row keeps more of its score than if residuals and lengths were clipped separately, as
 min(|e|·‖a‖, c·l) ≥ min(|e|, c)·min(‖a‖, l).
 
-Before the fit the lengths are taken as those of normal rows; paid histograms then take their place.
+Before the fit rows are assumed to be normal; released histograms then replace that assumption.
 """
 
 from __future__ import annotations
@@ -48,19 +48,21 @@ def clipped_square(most: FloatArray | float) -> FloatArray:
 
 
 class Lengths(NamedTuple):
-    """The law of ‖a‖ of k coordinates: values and their probabilities. Errors e are standard normal."""
+    """A discrete distribution of ‖a‖ for k coordinates: values and their probabilities. Errors e are standard
+    normal.
+    """
 
     value: FloatArray
     share: FloatArray
     k: int
 
     def kappa(self, norm: FloatArray) -> FloatArray:
-        """The part of the score's slope that clipping at these lengths leaves."""
-        kept = erf(norm[:, None] / self.value / math.sqrt(2))
-        return np.asarray(kept @ self._square_weights)
+        """The fraction of the score's slope that remains after clipping at these norms."""
+        unclipped = erf(norm[:, None] / self.value / math.sqrt(2))
+        return np.asarray(unclipped @ self._square_weights)
 
     def square(self, norm: FloatArray) -> FloatArray:
-        """The part of the score's mean square that clipping leaves."""
+        """The fraction of the score's mean square that remains after clipping."""
         return np.asarray(clipped_square((norm[:, None] / self.value) ** 2) @ self._square_weights)
 
     def excess(self, norm: FloatArray | float) -> FloatArray:
@@ -88,39 +90,41 @@ _QUANTILES = (np.arange(30) + 0.5) / 30
 
 @lru_cache(maxsize=256)
 def normal_lengths(p: int) -> Lengths:
-    """The law of normal rows with p columns."""
+    """The distribution of the length of normal rows with p columns."""
     value = np.sqrt(1 + 2 * gammaincinv(p / 2, _QUANTILES))
     return Lengths(value, np.full(len(value), 1 / len(value)), p + 1)
 
 
 # --- tails ------------------------------------------------------------------------------------------------------------
 
-#: Laws of the tails: the share of scores longer than 3√k beyond that of normal errors, and the power with which the
-#: share beyond b√k falls with b there; farther out that power grows as b to :data:`_GROWTH`.
+#: A grid of tail distributions: the share of scores longer than 3√k in excess of normal errors, and the power with
+#: which the share beyond b√k falls at b = 3; farther out that power grows as b to :data:`_GROWTH`.
 _SHARE, _POWER = (grid.ravel() for grid in np.meshgrid(np.geomspace(0.0003, 0.3, 8), np.geomspace(0.4, 8.0, 5)))
 _GROWTH = 0.3
 _LOW = np.array(_TAIL_EDGES)
 _HIGH = np.append(_LOW[1:], 1.6 * _LOW[-1])
 #: Lengths over √k that stand for each bin.
 _INSIDE = _LOW[:, None] * (_HIGH / _LOW)[:, None] ** ((np.arange(8) + 0.5) / 8)
-#: The share that each law expects in each bin.
+#: The share in each bin under each tail distribution.
 _SURVIVAL = _SHARE[:, None] * np.exp(-(_POWER / _GROWTH)[:, None] * ((_LOW / 3) ** _GROWTH - 1))
 _EXPECTED = np.maximum(-np.diff(_SURVIVAL, axis=1, append=0.0), 1e-12)
-#: The prior of the laws: most tables have hardly any tails.
+#: The log prior of the tail distributions: most tables have hardly any tails.
 _USUAL_POWER = 1 + 1 / (TUNING.tail_mean + TUNING.tail_slope * _SHARE)
 _LOG_PRIOR = -((np.log(_POWER / _USUAL_POWER) / TUNING.tail_spread) ** 2) / 2 - np.log(_SHARE) / 2
 
 
 class Excess(NamedTuple):
-    """What is cut off scores at a length and need not cancel: its mean, and the root of its mean square over laws."""
+    """The mean length of the clipped part of scores that need not cancel, and its root mean square over the
+    posterior.
+    """
 
     mean: FloatArray
     root_mean_square: FloatArray
 
 
 class Tails(NamedTuple):
-    """The shares of scores, beyond those of normal errors, in each bin of :data:`SCORE_EDGES` from 2.5 on: means and
-    variances under each law, and the probabilities of the laws.
+    """A posterior of the shares of scores, in excess of normal errors, in each bin of :data:`SCORE_EDGES` from 2.5 on:
+    the probability of each tail distribution, and means and variances of the shares under it.
     """
 
     weight: FloatArray
@@ -128,20 +132,20 @@ class Tails(NamedTuple):
     variance: FloatArray
 
     def excess(self, norm: FloatArray | float, lengths: Lengths) -> Excess:
-        """E(|e|·‖a‖ − norm)₊, of normal errors the part :attr:`Tuning.not_cancelled`."""
-        root, at = math.sqrt(lengths.k), np.atleast_1d(np.asarray(norm, dtype=float))
-        of_bins = np.mean(np.maximum(root * _INSIDE - at[:, None, None], 0.0), axis=2).T
-        mean = self.mean @ of_bins + TUNING.not_cancelled * lengths.excess(at)
-        square = self.weight @ (mean**2 + self.variance @ of_bins**2)
+        """E(|e|·‖a‖ − norm)₊; for normal errors only the fraction :attr:`Tuning.not_cancelled` of it."""
+        root, norms = math.sqrt(lengths.k), np.atleast_1d(np.asarray(norm, dtype=float))
+        bin_excess = np.mean(np.maximum(root * _INSIDE - norms[:, None, None], 0.0), axis=2).T
+        mean = self.mean @ bin_excess + TUNING.not_cancelled * lengths.excess(norms)
+        square = self.weight @ (mean**2 + self.variance @ bin_excess**2)
         return Excess((self.weight @ mean).reshape(np.shape(norm)), np.sqrt(square).reshape(np.shape(norm)))
 
     def square(self, low: float, high: float) -> float:
-        """What these scores add to E min(|e|·‖a‖, b√k)²/k as b grows from ``low`` to ``high``."""
+        """The increase of E min(|e|·‖a‖, b√k)²/k from these scores as b grows from ``low`` to ``high``."""
         added = np.mean(np.minimum(_INSIDE, high) ** 2 - np.minimum(_INSIDE, low) ** 2, axis=1)
         return float(self.weight @ self.mean @ added)
 
 
-#: Light tails, for which clips are chosen until scores have been seen; and none.
+#: Light tails, assumed until scores are released; and no tails.
 USUAL_TAILS = Tails(
     softmax(np.where((_SHARE > 0.005) & (_SHARE < 0.015), _LOG_PRIOR, -np.inf)), _EXPECTED, 0 * _EXPECTED
 )
@@ -149,9 +153,9 @@ NO_TAILS = Tails(softmax(_LOG_PRIOR), 0 * _EXPECTED, 0 * _EXPECTED)
 
 
 def tail_posterior(shares: FloatArray, normal: FloatArray, noise: float, n: int, farthest: float) -> Tails:
-    """The tails after noisy shares of n rows in their bins, of which normal errors have the shares ``normal``; no row
-    is longer than ``farthest``√k. The share in a bin is normal around what a law expects there, with that as its
-    standard deviation, and the released share is normal around it.
+    """The posterior of the tails given noisy shares of n rows in their bins. ``normal`` are the shares for normal
+    errors; no row is longer than ``farthest``√k. Under a tail distribution the share in a bin is normal, with its
+    expectation as standard deviation; the released share is normal around it.
     """
     expected = np.where(farthest > _LOW, _EXPECTED, 1e-12)
     prior, error = expected**2, noise**2 + (normal + np.maximum(shares, 0.0)) / n
@@ -162,7 +166,7 @@ def tail_posterior(shares: FloatArray, normal: FloatArray, noise: float, n: int,
 
 
 def score_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, farthest: float) -> Tails:
-    """The tails after a noisy histogram of scores over :data:`SCORE_EDGES`.
+    """The posterior of the tails given a noisy histogram of scores over :data:`SCORE_EDGES`.
 
     >>> shares = np.zeros(len(SCORE_EDGES) + 1); shares[[0, -1]] = 0.95, 0.05
     >>> rows = normal_lengths(3)
@@ -176,17 +180,17 @@ def score_tails(shares: FloatArray, noise: float, lengths: Lengths, n: int, fart
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-#: Spreads of log ‖a‖ of the lognormal laws, and the quantiles that stand for a law.
+#: Standard deviations of log ‖a‖ of lognormal distributions, and the quantiles that represent each.
 _SPREADS = np.geomspace(0.08, 1.2, 8)
 _NORMAL_QUANTILES = ndtri((np.arange(15) + 0.5) / 15)
 
 
 def row_lengths(shares: FloatArray, noise: float, p: int, n: int, k: int, farthest: float) -> Lengths:
-    """The law of the lengths of k coordinates, of which p + 1 are used, after a noisy histogram over
-    :data:`ROW_EDGES` of n rows.
+    """The distribution of the lengths of k coordinates, of which p + 1 are used, given a noisy histogram of n rows over
+    :data:`ROW_EDGES`.
 
-    The bulk is a mixture of lognormal laws with E‖a‖² = p + 1, weighted by their posterior probability, because noise
-    in bins of few rows would ruin the clips if the histogram itself were taken for the law. The tail is that of
+    The bulk is a mixture of lognormal distributions with E‖a‖² = p + 1, weighted by posterior probability, because
+    noise in bins with few rows would spoil the clips if the histogram itself were used. The tail is that of
     :func:`tail_posterior`.
     """
     middle = math.log((p + 1) / k) / 2 - _SPREADS**2
@@ -210,7 +214,7 @@ _NORMS = np.geomspace(0.8, 800.0, 50)
 
 
 class Clips(NamedTuple):
-    """Where scores are clipped, and what they then keep: of their slope ``kappa``, of their square ``square``."""
+    """The clip of the scores, and the fractions of their slope (``kappa``) and of their mean square that remain."""
 
     norm: float
     kappa: float
@@ -218,7 +222,7 @@ class Clips(NamedTuple):
 
     @property
     def sampling(self) -> float:
-        """The sampling variance over that of least squares."""
+        """The sampling variance over that of least squares without clipping."""
         return self.square / self.kappa**2
 
 
@@ -231,11 +235,12 @@ def optimal_clip(
     lengths: Lengths,
     rows_per_person: int = 1,
     tails: Tails = USUAL_TAILS,
-    unknown: float = TUNING.tails_fitted**2 + TUNING.tails_slope_sd**2,
-    corrected: float = 0.0,
+    direction_variance: float = TUNING.tails_fitted**2 + TUNING.tails_slope_sd**2,
+    direction_square: float = 0.0,
 ) -> Clips:
-    """The best clip for steps of price ρ in all on n rows with these lengths. ``unknown`` is the variance of the
-    direction of the excess, and ``corrected`` its squared mean: scores are corrected by that times the mean excess.
+    """The best clip for score steps of total price ρ on n rows with these lengths. The mean of the clipped part of the
+    scores over its mean length has the variance ``direction_variance`` and the squared mean ``direction_square``, for
+    which scores are corrected.
 
     >>> rows = normal_lengths(5)
     >>> optimal_clip(2000, 0.004, rows).norm < optimal_clip(10**6, 0.004, rows).norm
@@ -249,14 +254,14 @@ def optimal_clip(
     kappa, square = lengths.kappa(norms), lengths.square(norms)
     noise = (2 * norms * rows_per_person) ** 2 / (2 * rho * n)
     mean, bias = tails.excess(norms, lengths)
-    misfit = (unknown * bias**2 + corrected * (bias**2 - mean**2)) / lengths.k
+    misfit = (direction_variance * bias**2 + direction_square * (bias**2 - mean**2)) / lengths.k
     i = int(np.argmin((square + noise) / kappa**2 + n * misfit))
     return Clips(float(norms[i]), float(kappa[i]), float(square[i]))
 
 
 def optimal_radius(n: int, rho: float, lengths: Lengths, rows_per_person: int = 1) -> float:
-    """Where to clip rows in the information: least is the mean square of what noise, and the excess of long rows, do to
-    its product with a unit vector.
+    """The clip of rows in the information that minimises the mean squared error, from noise and from clipped long rows,
+    of its product with a unit vector.
 
     >>> optimal_radius(10**4, 0.001, normal_lengths(5)) < optimal_radius(10**6, 0.001, normal_lengths(5))
     True
@@ -269,8 +274,8 @@ def optimal_radius(n: int, rho: float, lengths: Lengths, rows_per_person: int = 
 
 
 def level_clip(n: int, rho: float, rows_per_person: int = 1) -> float:
-    """Where to clip residuals, in standard deviations, when their mean and mean square are released at the end: as far
-    out as the noise allows, so that the tails are in σ.
+    """The clip of residuals, in standard deviations, in the last release of their mean and mean square: as large as the
+    noise allows, so that σ includes the tails.
 
     >>> level_clip(2000, 0.001), round(level_clip(20_000, 0.001), 1), round(level_clip(10**6, 0.001), 1)
     (3.5, 4.4, 30.8)

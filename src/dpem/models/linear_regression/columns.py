@@ -1,10 +1,10 @@
-"""Columns: their centres, spreads and the shares of their levels, from one release of noisy histograms; their coding.
+"""Centres and spreads of columns and shares of levels, from one release of noisy histograms, and the coding of columns.
 
 A factor with the shares p of its levels but the baseline is coded as z = C(p)^(−½)(d − p), d its dummies and C(p) =
 diag(p) − ppᵀ their covariance. *Lemma.* A row of level k has ‖z‖² = 1/p_k − 1, the baseline too, so lengths and inner
 products do not depend on which level is the baseline. *Proof.* C(p)⁻¹ = diag(1/p) + 11ᵀ/p₀ with p₀ = 1 − Σp, hence
 (e_k − p)ᵀC⁻¹(e_l − p) = [k = l]/p_k − 1 for all levels, with e₀ = 0. ∎ Another baseline therefore only rotates the
-coordinates; clips and noise depend on lengths alone. Second moments within a factor follow from the shares, so they
+coordinates, and clips and noise depend on lengths alone. Second moments within a factor follow from the shares, so they
 need no release of their own.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,9 @@ def factors(schema: Schema) -> list[NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class ColumnHistograms(NarrowQuery):
-    """How many rows lie in each bin of each numeric column, of the response and of each categorical column: a numeric
-    column has BINS bins and one for missing values; a categorical one has a bin for each of its coordinates, one for
-    all other levels and one for missing values. Rows without a response count as missing everywhere.
+    """The number of rows in each bin of every column and of the response. A numeric column has BINS bins and one for
+    missing values; a categorical column has a bin for each of its coordinates, one for all other levels and one for
+    missing values. Rows without a response count as missing everywhere.
 
     *Lemma.* ℓ∞ sensitivity 1 and ℓ2 sensitivity √(2k) for k columns, the response among them, however many levels
     there are. *Proof.* The coordinates of a categorical column are computed from one entry and at most one of them is
@@ -71,7 +71,7 @@ class ColumnHistograms(NarrowQuery):
         return xp.concat(parts)
 
     def split(self, shares: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
-        """Those of the numeric columns and of the response, a row each; then those of each factor."""
+        """The shares of the numeric columns and the response, one row each, and those of each factor."""
         rows = int(np.sum(self.schema.level < 0)) + self.with_response
         ends = np.cumsum([rows * (BINS + 1), *(len(factor) + 2 for factor in factors(self.schema))])
         first, *others = np.split(shares, ends[:-1])
@@ -79,11 +79,12 @@ class ColumnHistograms(NarrowQuery):
 
 
 class Columns(NamedTuple):
-    """Of each coordinate: its centre and spread; ``seen``, the share of rows that have it; the shares at the ends of
-    its bounds and in its fullest bin; ``noise``, the standard deviation of a share's noise; ``least``, the spread below
-    which its far rows would be clipped (0 where they are not far); and ``share``, that of the rows at its upper end
-    where it has two values (NaN elsewhere). The response comes last; shares of the others are of the rows that have a
-    response.
+    """Released summaries of each coordinate, the response last.
+
+    ``seen`` is the share of rows in which it is observed (for columns, of the rows that have a response); ``low_end``,
+    ``high_end`` and ``fullest`` are its shares at the bounds and in the fullest two adjacent bins; ``noise`` is the
+    standard deviation of a share's noise; ``least`` is the least spread at which its far rows are not clipped (0 where
+    none are far); ``share`` is the share at the upper bound of a coordinate with two values, else NaN.
     """
 
     centre: FloatArray
@@ -98,62 +99,62 @@ class Columns(NamedTuple):
 
     @property
     def rarely_seen(self) -> NDArray[np.bool_]:
-        """Which coordinates are missing so often that nothing can be estimated about them."""
+        """Which coordinates are observed too rarely to estimate anything about them."""
         return np.asarray(self.seen < np.maximum(TUNING.rarely_seen, 3 * self.noise))
 
     @property
     def crowded(self) -> NDArray[np.bool_]:
-        """Which numeric coordinates have nearly all rows in two adjacent bins: bounds that are much too wide."""
+        """Which numeric coordinates have nearly all rows in two adjacent bins, so that bounds are much too wide."""
         return np.asarray((self.fullest > TUNING.crowded) & np.isnan(self.share))
 
     @property
     def binary_response(self) -> bool:
         return not math.isnan(self.share[-1])
 
-    def take(self, some: Any) -> Columns:
-        """Those of some coordinates."""
+    def take(self, some: slice) -> Columns:
+        """The summaries of some coordinates."""
         return Columns(*(part[some] for part in self))
 
     def of_present(self, response: Columns) -> Columns:
-        """These, shares of all rows, as shares of the rows that have the response."""
+        """Shares of all rows turned into shares of the rows that have a response."""
         present = float(response.seen[-1])
         return self._replace(seen=np.minimum(self.seen / present, 1.0), noise=self.noise / present)
 
     def with_columns(self, new: Columns) -> Columns:
-        """These with further coordinates put before the response."""
-        return Columns(*(np.concatenate([old[:-1], more, old[-1:]]) for old, more in zip(self, new, strict=True)))
+        """These summaries with further coordinates before the response."""
+        return Columns(*(np.concatenate([old[:-1], added, old[-1:]]) for old, added in zip(self, new, strict=True)))
 
 
 def column_summaries(query: ColumnHistograms, shares: FloatArray, noise: float) -> Columns:
-    """What the noisy shares say of each coordinate, in their order, and of the response if it is among them."""
+    """Summaries of the coordinates in their order, and of the response if it was counted, from noisy shares."""
     schema = query.schema
     numeric, levels = query.split(shares)
     indicator = np.append((schema.middle == 0.5) & (schema.half == 0.5), schema.y_middle == schema.y_half == 0.5)
     order = np.flatnonzero(schema.level < 0)
-    places = [*order, *([schema.width] if query.with_response else [])]
+    numeric_fields = [*order, *([schema.width] if query.with_response else [])]
     fields = np.full((9, schema.width + query.with_response), np.nan)
-    if places:
-        fields[:, places] = numeric_columns(numeric, noise, indicator[places])
+    if numeric_fields:
+        fields[:, numeric_fields] = numeric_columns(numeric, noise, indicator[numeric_fields])
     for factor, released in zip(factors(schema), levels, strict=True):
         fields[:, factor] = _level_summaries(released, noise)
     return Columns(*fields)
 
 
 def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool_] | None = None) -> Columns:
-    """Summaries of numeric columns, a row of noisy shares each (the last is that of missing values).
+    """Summaries of numeric columns from one row of noisy shares each; the last share is that of missing values.
 
-    Quantiles as far out as the noise allows, and beyond them bins that are clearly not empty: a column of zeros and a
-    few ones has its quantiles at 0. Where so few are ones that noise hides them, the spread is what they would make of
-    it: too small a spread would let them outweigh all other rows. ``indicator`` says which columns have the bounds 0
-    and 1; where nothing shows between those the column has two values, and is centred at its mean.
+    Centre and spread come from quantiles as far out as the noise allows, and from bins beyond them that are clearly not
+    empty, since a column of zeros and a few ones has its quantiles at 0. If noise may hide such ones, the spread is
+    what they would make it: with too small a spread they would outweigh all other rows. ``indicator`` marks columns
+    with the bounds 0 and 1; one without clear shares between has two values and is centred at its mean.
 
     >>> shares = np.zeros((1, BINS + 1)); shares[0, [0, BINS - 1]] = 0.9, 0.1
     >>> numeric_columns(shares, 0.001).spread.round(1).tolist()
     [0.6]
     """
     seen = np.clip(1 - shares[:, -1], max(0.02, 2 * noise), 1.0)
-    parts = [_quantiles(row[:-1] / part, noise / part) for row, part in zip(shares, seen, strict=True)]
-    centre, spread = (np.array(side) for side in zip(*parts, strict=True))
+    summaries = [_centre_and_spread(row[:-1] / part, noise / part) for row, part in zip(shares, seen, strict=True)]
+    centre, spread = np.array(summaries).T
     ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
     hidden = 3.5 * noise / seen
     others, rare_end = 1 - np.max(ends, axis=1), np.min(ends, axis=1)
@@ -172,8 +173,8 @@ def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool
 
 
 def _level_summaries(released: FloatArray, noise: float) -> FloatArray:
-    """The fields of :class:`Columns` for the levels of a factor, from the noisy shares of its levels, of all others and
-    of missing values: shares that add up to 1.
+    """The fields of :class:`Columns` for the levels of a factor, from noisy shares that add up to 1: of its levels, of
+    all other levels and of missing values.
 
     >>> _level_summaries(np.array([0.3, 0.1, 0.6, 0.0]), 0.0)[-1].round(2).tolist()
     [0.3, 0.1]
@@ -187,16 +188,17 @@ def _level_summaries(released: FloatArray, noise: float) -> FloatArray:
     return np.array([2 * share - 1, spread, *rest])
 
 
-def _quantiles(shares: FloatArray, noise: float) -> tuple[float, float]:
+def _centre_and_spread(shares: FloatArray, noise: float) -> tuple[float, float]:
+    """Centre and spread from the quantiles q and 1 − q, and from clearly occupied bins beyond them."""
     shares = occupied_bins(shares, noise)
-    part = min(max(2 * noise * math.sqrt(BINS / 4), 0.05), 0.25)
+    q = min(max(2 * noise * math.sqrt(BINS / 4), 0.05), 0.25)  # twice the noise of a cumulative share
     below = np.concatenate([[0.0], isotonic_regression(np.cumsum(shares)).x])
     below = np.clip(below / max(below[-1], 0.2), 0.0, 1.0)
-    low, high = (float(np.interp(at, below, EDGES)) for at in (part, 1 - part))
-    centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - part)))
+    low, high = (float(np.interp(level, below, EDGES)) for level in (q, 1 - q))
+    centre, spread = (low + high) / 2, (high - low) / (2 * float(ndtri(1 - q)))
     outer = ((low - 2 / BINS > MIDDLES) | (high + 2 / BINS < MIDDLES)) & (shares > OCCUPIED * noise)
     square = spread**2 + float(np.sum(shares[outer] * (MIDDLES[outer] - centre) ** 2))
-    if max(shares) > 0.5 or spread <= 1 / BINS:  # as many rows as the noise hides may lie at the far end
+    if max(shares) > 0.5 or spread <= 1 / BINS:  # a share that the noise hides may lie at the far end
         square = max(square, noise * (1 + abs(centre)) ** 2)
     return centre, max(math.sqrt(square), LEAST)
 
@@ -205,10 +207,12 @@ BoolArray = NDArray[np.bool_]
 
 
 class Coding(NamedTuple):
-    """z = scale·(u − centre). ``from_shares`` marks the second moments that follow from shares, ``gram`` these and
-    ``gram_variance`` the variances of their errors, ``mean_variance`` those of means (0 is the mean). ``excluded`` are
-    coordinates of levels that are too rare: rows that have them count nothing. ``unused`` are those, and columns that
-    are nearly always missing.
+    """The coding z = scale·(u − centre) of unit coordinates u.
+
+    ``from_shares`` marks the second moments that follow from shares of levels; ``gram`` holds these, ``gram_variance``
+    and ``mean_variance`` the variances of their errors and of the errors of the means, which are 0. Rows with a level
+    in ``excluded``, which is too rare, do not count. ``unused`` marks these levels and columns that are hardly
+    observed.
     """
 
     centre: FloatArray
@@ -222,7 +226,7 @@ class Coding(NamedTuple):
 
 
 def column_coding(schema: Schema, columns: Columns, *, jointly: bool) -> Coding:
-    """The coding of columns with these summaries; without ``jointly`` every level is a column of its factor."""
+    """The coding of columns with these summaries; without ``jointly`` each level is coded on its own."""
     p = schema.width
     share, noise = columns.share[:p], columns.noise[:p]
     private = bool(noise.any())
@@ -248,12 +252,13 @@ def column_coding(schema: Schema, columns: Columns, *, jointly: bool) -> Coding:
 
 
 def _share_floor(share: FloatArray, p: int) -> FloatArray:
-    """Shares of which none, that of the baseline either, is so small that its rows would be clipped."""
+    """Shares raised to a least share, that of the baseline too, so that rows of rare levels are not too long."""
     shares = np.maximum(np.append(share, 1 - share.sum()), 1 / (2 * (p + 1)))
     return np.asarray((shares / shares.sum())[:-1])
 
 
 def _level_covariance(share: FloatArray) -> FloatArray:
+    """C(p) = diag(p) − ppᵀ."""
     return np.diag(share) - np.outer(share, share)
 
 

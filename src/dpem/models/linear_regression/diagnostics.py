@@ -1,4 +1,4 @@
-"""What a linear regression warns of, from what was released."""
+"""The diagnostics of a linear regression, from released numbers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ NOTE = (
     "The target is the best linear predictor of rows clamped to their bounds. Sampling errors are robust (a sandwich), "
     "privacy is the noise of every step, misfit what clipping may hide and what the rows leave undecided."
 )
-#: The skew and tails of errors are reported beyond so many standard errors and such a part of σ and of its square;
-#: curvature and unequal variances beyond so many standard errors and such a size.
+#: Limits beyond which an estimate is reported, in standard errors and in size: skew (in σ), tails (relative change of
+#: the variance), curvature and heteroscedasticity.
 SKEW, TAILS, LINEARITY = (3.5, 0.05), (2.8, 0.08), (3.5, 0.1)
-#: Limits of tails where the histogram of the scores' lengths shows them too.
+#: Limits of tails if the histogram of the scores' lengths shows them too.
 BOTH_TAILS = (1.8, 0.08)
-#: The part of the bounds outside which hardly any value lies if they are called too wide.
+#: The fraction of the bounds that holds nearly all values if they are called too wide.
 NARROW = "1/16"
 
 
 def diagnostics(
     theta: Parameters, schema: Schema, response: str, mostly_zero: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """All of them; ``schema`` is that of the columns in use, ``response`` the name. The bounds of columns that
-    are ``mostly_zero``, because a formula makes them so, are not commented on.
+    """All diagnostics. ``schema`` is that of the columns in use, ``response`` the response's name; columns that are
+    ``mostly_zero`` because a formula makes them so get no comment on their bounds.
     """
     if theta.present.value < max(TUNING.rarely_seen, 3 * theta.present.error):
         message = f"Nearly all values of the response {response} are missing or no numbers: the fit is noise."
@@ -56,7 +56,7 @@ def _named(schema: Schema, which: Iterable[bool]) -> tuple[str, ...]:
 
 
 def _column_name(schema: Schema, j: int) -> str:
-    """The name of a coordinate's column: that of a level is ``column=level``."""
+    """The name of a coordinate's column; a level's own name is ``column=level``."""
     return schema.names[j].split("=", 1)[0] if schema.level[j] >= 0 else schema.names[j]
 
 
@@ -66,7 +66,7 @@ def _two_valued(schema: Schema) -> NDArray[np.bool_]:
 
 
 def _clear(estimate: Estimate, limits: tuple[float, float]) -> bool:
-    """Whether it is so many standard errors from 0, and so large."""
+    """Whether the estimate exceeds both limits: in standard errors, and in size."""
     return abs(estimate.value) > max(limits[0] * estimate.error, limits[1])
 
 
@@ -111,7 +111,7 @@ def _response(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnost
 
 
 def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
-    """Slopes that the rows leave undecided, with the columns that are concerned."""
+    """Slopes that the rows leave unidentified, with their columns."""
     rare, two_valued = np.array(theta.rare, dtype=bool), _two_valued(schema)
     constant = rare & np.array(theta.crowded[:-1], dtype=bool) & (theta.seen > TUNING.rarely_seen) & ~two_valued
     if names := _named(schema, constant):
@@ -143,8 +143,8 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
 
 
 def logarithm_may_help(schema: Schema, name: str) -> bool:
-    """Whether a logarithm of the response is worth proposing: its bounds are not negative and reach far, and its name
-    does not say that it is one.
+    """Whether to propose a logarithm of the response: its bounds are not negative and far apart, and its name does not
+    say that it is a logarithm.
 
     >>> schema = Schema.of(["x"], {"x": (0.0, 1.0)}, {}, y_bounds=(0.0, 500.0))
     >>> logarithm_may_help(schema, "cost"), logarithm_may_help(schema, "log_cost")
@@ -156,7 +156,7 @@ def logarithm_may_help(schema: Schema, name: str) -> bool:
 
 
 def _errors(theta: Parameters, schema: Schema, name: str) -> Iterator[Diagnostic]:
-    """Errors that are far from normal. Those of a 0/1 response always are: then it is no warning."""
+    """Errors that are far from normal: a warning, but a note for a 0/1 response, whose errors never are normal."""
     if not theta.shape:
         return
     skew, tails = theta.shape.skew, theta.shape.tails
@@ -183,7 +183,7 @@ def _with_error(estimate: Estimate) -> str:
 
 
 def _linearity(theta: Parameters) -> Iterator[Diagnostic]:
-    """A curved relation, and errors that are larger at one end."""
+    """A curved relation, and errors that grow or shrink with the fitted value."""
     if not theta.linearity:
         return
     curved, unequal = theta.linearity
@@ -199,7 +199,7 @@ def _linearity(theta: Parameters) -> Iterator[Diagnostic]:
 
 
 def _clipping(theta: Parameters) -> Iterator[Diagnostic]:
-    """Intervals that are wide because of what clipping may hide."""
+    """Intervals that are wide because clipping may hide part of the relation."""
     parts = [np.diag(part)[1:] for part in (theta.sampling, theta.privacy, theta.misfit)]
     identified = np.array([not (a or b) for a, b in zip(theta.collinear, theta.rare, strict=True)], dtype=bool)
     share = (parts[2] / np.maximum(sum(parts), 1e-300))[identified]
@@ -210,8 +210,8 @@ def _clipping(theta: Parameters) -> Iterator[Diagnostic]:
 
 
 def cost(theta: Parameters, plan: Prediction | None) -> str:
-    """What privacy costs in R² by the errors of the fit, the mean square of what they do to a prediction over the
-    response's variance, and whether the plan thought so; nothing without privacy.
+    """A sentence on the loss of R² from privacy, the mean squared error of a prediction over the response's variance,
+    and on the plan if it predicted less; empty without privacy.
     """
     if not theta.privacy.any():
         return ""
@@ -229,8 +229,8 @@ def cost(theta: Parameters, plan: Prediction | None) -> str:
 
 
 def notes(records: Sequence[Diagnostic], *more: str) -> str:
-    """The note of a summary: what the errors are, and every diagnostic."""
-    return " ".join(filter(None, (NOTE, *more, *(str(each) for each in records))))
+    """The note of a summary: the meaning of the errors, and every diagnostic."""
+    return " ".join(filter(None, (NOTE, *more, *map(str, records))))
 
 
 def response_name(estimator: Any) -> str:

@@ -33,7 +33,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
     Parameters
     ----------
     sparsity : int, optional
-        How many columns to use at most: they are chosen under the same price. Without it all columns are used.
+        The largest number of columns to use, chosen under the same price; by default all columns are used.
     fit_intercept : bool, default True
         Whether there is an intercept, in the table's units.
     epsilon, delta : float
@@ -47,9 +47,10 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
     levels : dict, optional
         Levels of categorical columns by name; the first is the baseline.
     formula : str, optional
-        What the columns of the model are made of, such as ``"y ~ x + I(x**2) + C(g)"`` (see :meth:`from_formula`).
+        The columns of the model and how they are computed, such as ``"y ~ x + I(x**2) + C(g)"`` (see
+        :meth:`from_formula`).
     weights : str, optional
-        The column of the rows' weights, such as a survey's: of them only the proportions matter.
+        The column of the rows' weights, such as those of a survey; only their proportions matter.
     max_weight : float, optional
         The public bound of the weights; larger ones are clipped to it.
     check : bool, default True
@@ -59,16 +60,16 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
     Attributes
     ----------
     coef_, intercept_, sigma_ : array, float, float
-        Slopes, intercept and standard deviation of the errors, in the table's units. ``coef_names_`` says what each
-        slope belongs to, a column or a level of one; those of columns that were not chosen are 0.
+        Slopes, intercept and standard deviation of the errors, in the table's units. ``coef_names_`` names the column
+        or level of each slope; slopes of columns that were not chosen are 0.
     standardized_coef_ : array
-        Slopes per spread of the column, in spreads of the response.
+        Slopes in spreads of the response per spread of the column.
     support_, mean_, covariance_ : array
-        Which slopes were fitted; mean and covariance of their columns, as used for missing values.
+        Indices of the slopes that were fitted; mean and covariance of their columns, which impute missing values.
     r_squared_ : float or None
         The private R² of the fit check.
     converged_ : bool
-        Whether the reference fit stood still; always True with privacy, where steps are counted beforehand.
+        Whether the reference fit converged; always True with privacy, where the number of steps is fixed.
 
     Examples
     --------
@@ -111,7 +112,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
             return LinearRegression(schema, fit_intercept)
         if self.max_weight is not None:
             raise arguments.ArgumentError(
-                "sparsity", "must be None where rows have weights: they have no part in the choice."
+                "sparsity", "must be None if rows have weights, which the choice of columns cannot use."
             )
         return SparseLinearRegression(schema, fit_intercept, arguments.count("sparsity", self.sparsity))
 
@@ -140,7 +141,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
 
     @property
     def coef_names_(self) -> tuple[str, ...]:
-        """What each of ``coef_`` belongs to: a column, or a level of one."""
+        """The column or level of each entry of ``coef_``."""
         check_is_fitted(self)
         return tuple(self.schema_.names)
 
@@ -152,13 +153,13 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
         units = units[order]
         parts = [units @ part @ units.T for part in (theta.sampling, theta.privacy, theta.misfit)]
         sampling, privacy, misfit = (
-            np.append(np.sqrt(np.maximum(np.diag(part), 0.0)), schema.y_half * of_sigma)
-            for part, of_sigma in zip(parts, theta.sigma_error, strict=True)
+            np.append(np.sqrt(np.maximum(np.diag(part), 0.0)), schema.y_half * sigma_error)
+            for part, sigma_error in zip(parts, theta.sigma_error, strict=True)
         )
         names = ("intercept", *(self.coef_names_[j] for j in self.support_), "sigma")
         values = np.array([self.intercept_, *self.coef_[self.support_], self.sigma_])
-        selected = "" if self.sparsity is None else "They do not allow for the choice of columns."
-        note = notes(self._diagnostics(), selected, cost(theta, self.plan_.prediction))
+        selection = "" if self.sparsity is None else "They do not allow for the choice of columns."
+        note = notes(self._diagnostics(), selection, cost(theta, self.plan_.prediction))
         kinds = ("",) * len(order) + ("size",)
         return Uncertainty.of(names, values, sampling, privacy, note, kinds, misfit, sum(parts))
 
@@ -170,7 +171,7 @@ class DPLinearRegression(WeightedFit, RegressionResults, Regressor, PrivateEstim
         return np.concatenate([[1.0], schema.half, [1.0]]), "units of the response, over half of a column’s bounds"
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The expected response of each row, in units; where values are missing, given the others.
+        """The expected response of each row given its observed values, in the response's units.
 
         Parameters
         ----------

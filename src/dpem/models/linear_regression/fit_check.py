@@ -1,4 +1,4 @@
-"""The fit check: the variance that the slopes explain, and whether the relation is linear with errors of one size."""
+"""The fit check: the variance that the slopes explain, and tests of linearity and of equal error variances."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from dpem.privacy import Curator
 from dpem.queries.narrow import rounded, weighted, zero_nonfinite
 from dpem.query import Array, Bound, Namespace
 
-#: The largest sizes of a row's part in the curvature and in the heteroscedasticity, and how much these count beside the
-#: squares explained.
+#: Largest absolute contributions of a row to the curvature and to the heteroscedasticity, and the weights of these two
+#: beside the explained squares.
 MOST_CURVATURE, MOST_UNEQUAL, CURVATURE_SHARE, UNEQUAL_SHARE = 6.0, 6.0, 0.7, 0.6
 
 
 @dataclass(frozen=True)
 class Explained(RowQuery):
-    """Σ (t, t²/most, b·most·s, u·most·q), t = clamp((z of y − middle)² − r², ±most): by how much the slopes reduce the
-    squared residual. With e the residual in standard deviations and f what is fitted, beyond the middle in units of
-    ``along``, both clipped:
+    """Σ (t, t²/most, b·most·s, u·most·q), t = clamp((z of y − middle)² − r², ±most): the reduction of the squared
+    residual by the slopes. With e the residual in standard deviations and f the fitted value minus the middle over
+    ``fitted_spread``, both clipped:
 
-    - s in [−1, 1] is e·(f² − 1), over the most it may be: whether residuals have one sign at both ends of the line and
-      the other between (Ramsey's RESET, of one degree of freedom);
-    - q in [−1, 1] is (e² − its mean)·f likewise: whether errors are larger at one end (Breusch and Pagan's test).
+    - s in [−1, 1] is e·(f² − 1) over its largest value: its mean is not 0 if residuals have one sign at both ends of
+      the line and the other between (Ramsey's RESET with one degree of freedom);
+    - q in [−1, 1] is (e² − its mean)·f likewise: its mean is not 0 if errors are larger at one end (Breusch and Pagan's
+      test).
 
     *Lemma.* ℓ2 sensitivity 2·most·√(1 + b² + u²). *Proof.* 2·most for the first two, by the proof of
     :class:`~dpem.fitting.check.LogRatio` word for word, and twice the largest size for each of the others. ∎
@@ -38,7 +39,7 @@ class Explained(RowQuery):
 
     middle: float
     most: float
-    along: float
+    fitted_spread: float
     in_frame = False
 
     @property
@@ -54,10 +55,10 @@ class Explained(RowQuery):
         return rounded(Bound(linf=2 * B, l2=l2, size_linf=B, size_l2=size), 4)
 
     def added(self, xp: Namespace, rows: Rows) -> Array:
-        beyond = rows.fitted + rows.r - self.middle
-        t = zero_nonfinite(xp, beyond**2 - rows.r**2) / self.most
+        deviation = rows.fitted + rows.r - self.middle
+        t = zero_nonfinite(xp, deviation**2 - rows.r**2) / self.most
         e = xp.clip(zero_nonfinite(xp, rows.r / xp.sqrt(rows.v)), -2.4, 2.4)
-        f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.along), -2.0, 2.0)
+        f = xp.clip(zero_nonfinite(xp, (rows.fitted - self.middle) / self.fitted_spread), -2.0, 2.0)
         s = e * xp.clip(f * f - 1.0, -1.0, 2.5) / MOST_CURVATURE
         q = (xp.clip(e * e, 0.0, 4.0) - float(clipped_square(4.0))) * f / MOST_UNEQUAL
         seen = weighted(xp.astype(rows.seen, xp.float64), rows.shares)
@@ -72,7 +73,7 @@ ADVICE = "More rows, a larger epsilon, fewer columns or narrower bounds would he
 
 @dataclass(frozen=True)
 class CheckExplained(Step):
-    """How much of the response's variance the slopes explain, against the mean alone, and whether it is linear."""
+    """Release R², against the mean alone, and tests of linearity and of equal error variances."""
 
     widths: float = 4.0
 
@@ -84,21 +85,21 @@ class CheckExplained(Step):
         theta, S, n = fit.posterior.mean, fit.information.value, curator.effective_rows
         fitted = float(theta[1:] @ S[1:, 1:] @ theta[1:]) / max(float(S[0, 0]), 0.1)
         most = self.widths * math.sqrt(4 * fit.variance * fitted + 2 * fitted**2 + 0.02**2)
-        along = math.sqrt(max(fitted, 1e-12))
-        query = fit.query(Explained, model.schema_of(state), middle=float(theta[0]), most=most, along=along)
+        spread = math.sqrt(max(fitted, 1e-12))
+        query = fit.query(Explained, model.schema_of(state), middle=float(theta[0]), most=most, fitted_spread=spread)
         first, second, curved, unequal = (float(part) for part in curator.measure(query, self.rho))
         noise, rows = curator.noise_scale(query, self.rho), n * fit.present
         gain = first / fit.present
-        spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
-        gain_error = math.hypot(noise, spread / math.sqrt(n)) / fit.present
+        row_spread = math.sqrt(min(max(second * most - first**2, 0.0), most**2))
+        gain_error = math.hypot(noise, row_spread / math.sqrt(n)) / fit.present
         total = max(gain, 0.0) + fit.variance
         variance_error = math.hypot(fit.variance_error, fit.variance_misfit, fit.variance * math.sqrt(2 / rows))
         share = gain / total
         released_error = math.hypot(gain_error * fit.variance / total**2, TUNING.r_squared_error)
         share_error = math.hypot(released_error, gain * variance_error / total**2)
-        lead = -math.log(max(1 - share, 1e-6)) / 2  # its sign does not depend on how large errors are
+        lead = -math.log(max(1 - share, 1e-6)) / 2  # its sign does not depend on the error variance
         lead_error = released_error / max(2 * (1 - share), 2e-6)
-        if fit.columns.crowded[-1] and noise:  # the rows that make the variance may not be seen
+        if fit.columns.crowded[-1] and noise:  # the clip may hide the rows that make most of the variance
             share_error, lead_error = math.hypot(share_error, 1.0), math.hypot(lead_error, lead)
         check = check_lead(lead, lead_error, "the mean alone", ADVICE)
         words = f"it explains {100 * share:.1f} % of the variance (standard error {100 * share_error:.1f})"
@@ -109,9 +110,8 @@ class CheckExplained(Step):
             unit /= most * fit.present
             return Estimate(unit * value, math.hypot(unit * noise, TUNING.linearity_spread / math.sqrt(rows)))
 
-        of_curve = linearity(curved, MOST_CURVATURE / CURVATURE_SHARE)
-        of_variance = linearity(unequal, MOST_UNEQUAL / UNEQUAL_SHARE)
-        released = replace(
-            state.theta, r_squared=Estimate(share, share_error), linearity=Linearity(of_curve, of_variance)
+        tests = Linearity(
+            linearity(curved, MOST_CURVATURE / CURVATURE_SHARE), linearity(unequal, MOST_UNEQUAL / UNEQUAL_SHARE)
         )
-        return replace(state, theta=released, check=replace(check, verdict=f"{check.verdict}: {words}"))
+        theta = replace(state.theta, r_squared=Estimate(share, share_error), linearity=tests)
+        return replace(state, theta=theta, check=replace(check, verdict=f"{check.verdict}: {words}"))

@@ -1,10 +1,9 @@
-"""The information of the rows: directions in which they are much longer than expected, and how releases of it combine.
+"""The information matrix of the rows: its releases, and how they combine.
 
-The frame comes from second moments that are clipped near √k. Where few rows hold most of the leverage these see little
-of it: on housing sales 5 % of the rows have four fifths of the information, and steps that divide the score by a number
-eight times too small diverge once clips are wide. So the information is released twice. After the first release
-directions along which it clearly exceeds 1 are scaled down, which shortens the long rows; the second release is then
-clipped less. Everything here is post-processing of released numbers.
+The frame comes from second moments that are clipped near √k. Where few rows hold most of the leverage the moments miss
+most of it: in housing sales 5 % of the rows have four fifths of the information, and steps with an information eight
+times too small diverge once clips are wide. So the information is released twice. After the first release directions in
+which it clearly exceeds 1 are scaled down; that shortens the long rows, and the second release clips less.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from dpem.tables.schema import Schema
 
 @dataclass(frozen=True)
 class Information(RowQuery):
-    """Σ (σ²/v)·aaᵀ over rows with a response, (σ/√v)·a scaled into a ball: the curvature of the score below
-    (:func:`~dpem.queries.narrow.gram_bound`).
+    """Σ (σ²/v)·aaᵀ over rows with a response, (σ/√v)·a scaled into a ball (:func:`~dpem.queries.narrow.gram_bound`):
+    minus the derivative of the score by θ.
     """
 
     radius: float
@@ -53,8 +52,8 @@ class Information(RowQuery):
 
 @dataclass(frozen=True)
 class LengthHistogram(RowQuery):
-    """How many rows that count have a length ‖a‖/√k in each bin, or, ``of_scores``, a score of the length |e|·‖a‖/√k, e
-    a residual in standard deviations; ``edges`` are the bins' upper ends, the last bin has none.
+    """The histogram of the lengths ‖a‖/√k of rows, or, with ``of_scores``, of the lengths |e|·‖a‖/√k of their scores,
+    with e the residual in standard deviations. ``edges`` are the bins' upper ends; the last bin has none.
 
     *Lemma.* ℓ∞ sensitivity 1, ℓ2 sensitivity √2. *Proof.* A row is counted in one bin or in none; replacing it takes
     one from a bin and adds one to another. Counts are whole numbers, so nothing is rounded. ∎
@@ -87,9 +86,10 @@ def _count(xp: Namespace, which: Array, shares: Array) -> Array:
 
 
 def with_information(fit: CurrentFit, released: FloatArray, noise: float, shortfall: float) -> CurrentFit:
-    """The fit after a release of the information, with noise of that standard deviation, clipped so that the mean
-    squared length of rows falls short by ``shortfall``. That part is taken to be spread evenly over the directions; as
-    an error of an entry it counts as if one direction had it all.
+    """The fit after a release of the information with noise of this standard deviation.
+
+    Clipping has reduced the mean squared length of rows by ``shortfall``. Its expectation is spread evenly over the
+    directions, and its error is as large as if one direction had all of it.
     """
     k, used = len(fit.prior), np.append(True, ~fit.unused)
     shortfall *= fit.present / k
@@ -97,62 +97,63 @@ def with_information(fit: CurrentFit, released: FloatArray, noise: float, shortf
     measured = NoisyMatrix(released, np.full((k, k), noise**2 / 2 + shortfall**2))
     sizes, vectors = _long_directions(fit, released, noise)
     if (sizes > 1).any():
-        turn = (vectors / np.sqrt(sizes)).T
-        fit, measured = _rotated(fit, turn, sizes), measured.congruent(turn)
-    before, unknown, least = fit.information, np.ones((k, k)), 0.0
-    if not fit.information_released:  # the frame leads to expect it; second moments within a factor are known
-        before, least = before._replace(value=fit.present * fit.expected_information), TUNING.not_normal**2 / k
+        transform = (vectors / np.sqrt(sizes)).T
+        fit, measured = _transformed(fit, transform, sizes), measured.congruent(transform)
+    previous, unknown, least = fit.information, np.ones((k, k)), 0.0
+    if not fit.information_released:  # expected from the frame; second moments within a factor are known
+        previous, least = previous._replace(value=fit.present * fit.expected_information), TUNING.not_normal**2 / k
         unknown[1:, 1:] = np.minimum(fit.frame.whiten**2 @ ~fit.from_shares @ fit.frame.whiten.T**2, 1.0)
     twice = 1 + np.eye(k)  # errors of entries on the diagonal have twice the variance
-    square = ((measured.value - before.value) ** 2 - before.variance) / twice - measured.variance
+    square = ((measured.value - previous.value) ** 2 - previous.variance) / twice - measured.variance
     between = max(least, float(np.mean(square[np.triu_indices(k)])))
-    prior = NoisyMatrix(before.value, before.variance + between * twice * unknown)
+    prior = NoisyMatrix(previous.value, previous.variance + between * twice * unknown)
     value, variance = NoisyMatrix(measured.value, measured.variance * twice).averaged(prior)
-    both = np.outer(used, used)
-    value = eigenvalues_from(np.where(both, value, 0.0), TUNING.least_information * fit.present)
-    information = NoisyMatrix(np.where(both, value, 0.0), np.where(both, variance, 0.0))
+    block = np.outer(used, used)
+    value = eigenvalues_from(np.where(block, value, 0.0), TUNING.least_information * fit.present)
+    information = NoisyMatrix(np.where(block, value, 0.0), np.where(block, variance, 0.0))
     return replace(fit, information=information, information_released=True)
 
 
 def _long_directions(fit: CurrentFit, information: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """Orthonormal directions, the columns of a matrix, and the information along them: 1 unless it clearly exceeds 1.
+    """The information along orthonormal directions, set to 1 unless it clearly exceeds 1, and these directions as
+    columns.
 
-    Noise of standard deviation s in each entry of a p×p matrix has eigenvalues up to 2s√p, and adds s²p/x to an
-    eigenvalue x beyond them, which is taken off.
+    Noise of standard deviation s in each entry of a p×p matrix has eigenvalues up to 2s√p, and adds s²p/x to a larger
+    eigenvalue x, which is subtracted.
     """
     used = 1 + np.flatnonzero(~fit.unused)
-    sizes, out = np.ones(len(information)), np.eye(len(information))
+    sizes, directions = np.ones(len(information)), np.eye(len(information))
     values, vectors = np.linalg.eigh(information[np.ix_(used, used)] / fit.present)
-    edge, beyond = noise / math.sqrt(2) / fit.present * math.sqrt(len(used)), values - 1
-    long = beyond > max(TUNING.long_direction * edge, TUNING.least_long)
+    edge, excess = noise / math.sqrt(2) / fit.present * math.sqrt(len(used)), values - 1  # edge: s√p
+    long = excess > max(TUNING.long_direction * edge, TUNING.least_long)
     if long.any():
-        sizes[used] = np.where(long, 1 + (beyond + np.sqrt(np.maximum(beyond**2 - 4 * edge**2, 0.0))) / 2, 1.0)
-        out[np.ix_(used, used)] = vectors
-    return sizes, out
+        sizes[used] = np.where(long, 1 + (excess + np.sqrt(np.maximum(excess**2 - 4 * edge**2, 0.0))) / 2, 1.0)
+        directions[np.ix_(used, used)] = vectors
+    return sizes, directions
 
 
-def _rotated(fit: CurrentFit, turn: FloatArray, sizes: FloatArray) -> CurrentFit:
-    """The fit with rows turn·a in place of a; θ becomes turn⁻ᵀ·θ, and its prior stays what it was."""
-    back = np.linalg.inv(turn).T
-    expected = turn @ fit.expected_information @ turn.T
+def _transformed(fit: CurrentFit, transform: FloatArray, sizes: FloatArray) -> CurrentFit:
+    """The fit with rows transform·a in place of a, so that θ becomes transform⁻ᵀ·θ."""
+    inverse = np.linalg.inv(transform).T
+    expected = transform @ fit.expected_information @ transform.T
     np.fill_diagonal(expected, np.where(sizes > 1, 1.0, np.diag(expected)))
     return replace(
         fit,
-        frame=replace(fit.frame, whiten=turn[1:, 1:] @ fit.frame.whiten),
-        posterior=Gaussian(back @ fit.posterior.mean, back @ fit.posterior.covariance @ back.T),
+        frame=replace(fit.frame, whiten=transform[1:, 1:] @ fit.frame.whiten),
+        posterior=Gaussian(inverse @ fit.posterior.mean, inverse @ fit.posterior.covariance @ inverse.T),
         prior=fit.prior * sizes,
-        information=fit.information.congruent(turn),
+        information=fit.information.congruent(transform),
         expected_information=expected,
     )
 
 
 @dataclass(frozen=True)
 class FindInformation(Step):
-    """How long rows are in the frame, which says where to clip them, and the curvature of the score, as the rows have
-    it: it need not be that of normal rows. ``along`` is the price of the steps that follow.
+    """Release the histogram of the rows' lengths, which sets the clips, and the information matrix. ``score_price`` is
+    the price of the score steps.
     """
 
-    along: float = math.inf
+    score_price: float = math.inf
     passes = 2
 
     def describe(self) -> str:
@@ -160,10 +161,10 @@ class FindInformation(Step):
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit, schema, rho = state.fit, model.schema_of(state), (1 - TUNING.lengths_share) * self.rho
-        crowd = curator.n_rows, curator.rows_per_person
+        n, rows_per_person = curator.n_rows, curator.rows_per_person
         lengths = _released_lengths(curator, fit, schema, self.rho - rho)
-        clips = optimal_clip(crowd[0], self.along, lengths, crowd[1])
-        radius = optimal_radius(crowd[0], rho, lengths, crowd[1])
+        clips = optimal_clip(n, self.score_price, lengths, rows_per_person)
+        radius = optimal_radius(n, rho, lengths, rows_per_person)
         query = fit.query(Information, schema, radius=radius)
         released = unpacked(curator.measure(query, rho), len(fit.prior))
         fit = replace(fit, lengths=lengths, clips=clips)
@@ -172,8 +173,8 @@ class FindInformation(Step):
 
 
 def _released_lengths(curator: Curator, fit: CurrentFit, schema: Schema, rho: float) -> Lengths:
-    """The law of the rows' lengths, after a histogram of them."""
+    """The distribution of the rows' lengths, from a histogram of them."""
     query, k = fit.query(LengthHistogram, schema, edges=ROW_EDGES), len(fit.prior)
     shares, noise = curator.measure(query, rho) / fit.present, curator.noise_scale(query, rho) / fit.present
-    used, farthest = max(int(np.sum(~fit.unused)), 1), fit.frame.farthest / math.sqrt(k)
+    used, farthest = max(int(np.sum(~fit.unused)), 1), fit.frame.longest / math.sqrt(k)
     return row_lengths(shares, noise, used, curator.n_rows, k, farthest)

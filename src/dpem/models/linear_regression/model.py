@@ -1,4 +1,4 @@
-"""Linear regression as a model: its steps, what is predicted of a fit, and the density of rows."""
+"""Linear regression as a model: its steps, the prediction of a fit, and the density of rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from dpem.tables.schema import Schema
 
 
 def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
-    """What follows the moments: clips, information, scores, and the end."""
+    """The steps after the moments: clips and information, score steps, level, variance and check."""
     first, last = division.steps[: TUNING.steps_before_tails], division.steps[TUNING.steps_before_tails :]
     return (
-        *2 * (FindInformation(division.information / 2, division.along),),
+        *2 * (FindInformation(division.information / 2, division.scores),),
         *(TakeStep(rho) for rho in first),
-        FindTails(division.residuals, math.fsum(last)),
+        FindTails(division.tails, math.fsum(last)),
         *(TakeStep(rho) for rho in last),
         FindLevel(division.level, level_clip(sizes.n, division.level, sizes.rows_per_person)),
         FindVariance(division.variance),
@@ -51,7 +51,7 @@ def score_steps(division: Division, sizes: Sizes) -> tuple[Step, ...]:
 
 
 def reference_steps(sizes: Sizes) -> tuple[Step, ...]:
-    """What follows the columns without privacy."""
+    """The steps after the columns without privacy."""
     return MaximumLikelihood(math.inf), *((CheckExplained(math.inf),) if sizes.check else ())
 
 
@@ -61,7 +61,7 @@ class LinearRegression(Model):
 
     fit_intercept: bool = True
     effect = EFFECT
-    jointly: ClassVar[bool] = True  # whether the levels of a factor have common coordinates
+    jointly: ClassVar[bool] = True  # whether the levels of a factor are coded together
 
     def start(self) -> LinearState:
         return LinearState()
@@ -87,20 +87,20 @@ class LinearRegression(Model):
         return predicted_fit(expected_loss(sizes, price_division(sizes, p)), sizes)
 
     def coding(self, schema: Schema, columns: Columns) -> Coding:
-        """How columns with these summaries are coded."""
+        """The coding of columns with these summaries."""
         return column_coding(schema, columns, jointly=self.jointly)
 
-    def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
-        """Which of the columns to keep, given (intercept, slopes) and their covariance: all of them."""
+    def retained(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
+        """The columns to retain, given (intercept, slopes) and their covariance: all of them."""
         return np.arange(len(values) - 1)
 
     def predicted(self, xp: Namespace, theta: Parameters, x: Array) -> tuple[Array, Array]:
-        """The mean of each row's response, missing values left out, and its variance, in unit coordinates."""
+        """The mean and variance of each row's response given its observed values, in unit coordinates."""
         precision = np.asarray(np.linalg.inv(theta.covariance), dtype=float)
-        full, along = expected_rows(xp, x - like(xp, theta.mean, x), precision, theta.coef)
+        full, projection = expected_rows(xp, x - like(xp, theta.mean, x), precision, theta.coef)
         slopes = like(xp, theta.coef, x)
         centre = theta.intercept + float(theta.mean @ theta.coef)
-        variance = theta.sigma**2 + xp.clip(xp.matmul(along, slopes), 0.0, math.inf)
+        variance = theta.sigma**2 + xp.clip(xp.matmul(projection, slopes), 0.0, math.inf)
         return centre + xp.matmul(full, slopes), variance
 
     def log_density(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Second moments of the columns and the response: correlations, a frame that whitens them, and first coefficients."""
+"""Second moments of columns and response: their correlations, a frame that whitens them, and the first coefficients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JointMoments(NarrowQuery):
     """Σ vvᵀ with v = (1, z of every column, z of the response), missing values as 0, scaled into a ball
     (:func:`~dpem.queries.narrow.gram_bound`).
 
-    Rows without a response add nothing: their columns may be distributed otherwise than those of the others.
+    Rows without a response add nothing, as their columns may have another distribution.
     """
 
     coding: Coding = field(repr=False)
@@ -58,18 +58,18 @@ class JointMoments(NarrowQuery):
 
 @dataclass(frozen=True)
 class Standardization:
-    """The moments of standardised variables: correlations of (columns, response), and where that puts the frame."""
+    """Correlations of columns, and of columns with the response, with the variances of their errors; and the frame."""
 
     frame: Frame
     correlations: NoisyMatrix
     mean_variance: FloatArray
-    of_response: FloatArray
+    response_correlations: FloatArray
     response_variance: FloatArray
 
 
 def hidden_spread(columns: Columns, moments: NoisyMatrix) -> NDArray[np.bool_]:
-    """Which columns have nearly all rows in two bins of their histogram, and there a variance that noise hides: they
-    may be constant.
+    """Which columns may be constant: nearly all rows lie in two bins of their histogram, and noise hides the
+    variance.
     """
     p, (value, noise) = len(columns.centre) - 1, moments
     mean, of_mean, of_square = value[0, 1 : p + 1], noise[0, 1 : p + 1], np.diag(noise)[1 : p + 1]
@@ -78,7 +78,7 @@ def hidden_spread(columns: Columns, moments: NoisyMatrix) -> NDArray[np.bool_]:
 
 
 def standardized_moments(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Standardization:
-    """Correlations from moments, missing values allowed for, shrunk where they may be noise."""
+    """Correlations from noisy moments with missing values as 0, shrunk where they may be noise."""
     p, (released, noise) = len(coding.centre), moments
     seen = np.append(columns.seen[:p], 1.0)  # of rows with a response
     of_mean, of_square = noise[0, 1:] / seen**2, np.diag(noise)[1:] / seen**2
@@ -108,8 +108,8 @@ def standardized_moments(columns: Columns, coding: Coding, moments: NoisyMatrix)
 
 
 def _whitening(columns: Columns, coding: Coding, covariance: FloatArray, scale: FloatArray) -> FloatArray:
-    """A matrix that whitens used coordinates of this covariance. The few rows at the far end of a lopsided column shall
-    not be clipped, so its variance counts as larger.
+    """A matrix that whitens the used coordinates. The variance of a lopsided column is increased, so that its few rows
+    at the far end are not clipped.
     """
     used = np.flatnonzero(~coding.unused)
     whiten, block = np.zeros_like(covariance), np.ix_(used, used)
@@ -121,7 +121,7 @@ def _whitening(columns: Columns, coding: Coding, covariance: FloatArray, scale: 
 
 
 def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> CurrentFit:
-    """The fit that moments lead to: what correlations say of the coefficients is the first measurement."""
+    """The fit after the moments: correlations with the response are the first measurement of the coefficients."""
     if moments.variance.any():
         coding = coding._replace(unused=coding.unused | hidden_spread(columns, moments))
     known = standardized_moments(columns, coding, moments)
@@ -133,11 +133,11 @@ def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Current
     noise = np.append(known.response_variance[p], whiten**2 @ known.response_variance[:p] + coding.unused)
     prior = np.append(1.0, np.full(p, TUNING.prior / p))
     posterior = Gaussian(np.zeros(p + 1), np.diag(prior))
-    before, answer = posterior, np.append(0.0, whiten @ known.of_response[:p])
-    for _ in range(2):  # errors of the slope count by the size of the coefficients
+    start, answer = posterior, np.append(0.0, whiten @ known.response_correlations[:p])
+    for _ in range(2):  # the effect of the slope's errors depends on the coefficients
         square = np.outer(posterior.mean, posterior.mean) + posterior.covariance
         error = np.diag(noise + TUNING.first_error**2) + product_covariance(slope.variance, square)
-        posterior = before.given(answer, slope.value, error)
+        posterior = start.given(answer, slope.value, error)
     explained = float(posterior.mean @ slope.value @ posterior.mean) - float(posterior.mean[0] ** 2)
     variance = min(max(1 - explained + float(np.trace(posterior.covariance)), TUNING.least_variance), 1.0)
     root = np.sqrt(columns.seen[:p])
@@ -162,7 +162,7 @@ def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Current
 
 @dataclass(frozen=True)
 class FindColumns(Step):
-    """Centre, spread and missing values of every column, shares of levels."""
+    """Release centre, spread and missing share of every column, and shares of levels."""
 
     def describe(self) -> str:
         return "histogram of every column and of the response: centre, spread, shares of levels, missing values"
@@ -170,7 +170,7 @@ class FindColumns(Step):
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         columns = state.columns
         schema = model.schema_of(state)
-        if columns is not None:  # the response's is known, and that of columns that were chosen before
+        if columns is not None:  # of the response and of columns chosen before, summaries are known
             schema = schema.take(np.arange(len(columns.centre) - 1, schema.width))
         query = ColumnHistograms(schema, with_response=columns is None)
         noise = curator.noise_scale(query, self.rho)
@@ -182,7 +182,7 @@ class FindColumns(Step):
 
 @dataclass(frozen=True)
 class FindMoments(Step):
-    """Correlations of columns and response, a frame in which columns are hardly correlated, and first coefficients."""
+    """Release second moments; they give a frame in which columns are hardly correlated, and the first coefficients."""
 
     radius: float = math.inf
 
@@ -194,8 +194,9 @@ class FindMoments(Step):
         coding, k = model.coding(schema, columns), schema.width + 2
         query = JointMoments(schema, coding, float(columns.centre[-1]), float(columns.spread[-1]), self.radius)
         released = unpacked(curator.measure(query, self.rho), k)
-        kept = max(float(released[0, 0]), 0.05)
-        moments = NoisyMatrix(released / kept, noise_variances(curator.noise_scale(query, self.rho) / kept, k))
+        included = max(float(released[0, 0]), 0.05)  # share of the rows
+        noise = curator.noise_scale(query, self.rho) / included
+        moments = NoisyMatrix(released / included, noise_variances(noise, k))
         if state.moments is not None:  # of fewer columns, released before
             before = state.moments
             earlier = np.ix_(*2 * ([*range(len(before.value) - 1), k - 1],))

@@ -1,10 +1,10 @@
-"""How the price is divided among the steps, and what is predicted of a fit before it is paid for.
+"""The division of the price among the steps, and the prediction of a fit before it is paid for.
 
-Everything here depends on public numbers alone: rows, columns, price. Let a be least squares on n rows and b the
+Both depend on public numbers alone: rows, columns, price. Let a be least squares on n rows and b the
 private fit. R² of new rows falls by (E|b − β|² − E|a − β|²)/var y, and since no unbiased estimate has less variance
-than a, a − β and b − a are uncorrelated (Hausman 1978) and this is E|b − a|²/var y: how far private predictions lie
-from those of least squares. That is predicted for uncorrelated normal columns that explain a known part of the
-response.
+than a, a − β and b − a are uncorrelated (Hausman 1978) and this is E|b − a|²/var y, the mean squared difference
+between private and least-squares predictions. It is predicted for uncorrelated normal columns that explain a known
+fraction of the response's variance.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ EFFECT = Effect(
 
 
 class Division(NamedTuple):
-    """Prices of the parts of a fit to p coordinates; ``along`` is that of all steps along the score."""
+    """Prices of the releases of a fit to p coordinates; ``scores`` is that of all score steps together."""
 
     p: int
     columns: float
     moments: float
     information: float
-    residuals: float
+    tails: float
     level: float
     variance: float
-    along: float
+    scores: float
     check: float
 
     @property
     def steps(self) -> tuple[float, ...]:
-        return tuple(prices(self.along, TUNING.growth))
+        return tuple(prices(self.scores, TUNING.growth))
 
     @property
     def radius(self) -> float:
-        """Where moments are clipped."""
+        """The clip of a row in the moments."""
         return moment_radius(self.p)
 
     def clips(self, sizes: Sizes) -> Clips:
-        """Where scores are expected to be clipped."""
-        return optimal_clip(sizes.n, self.along, normal_lengths(self.p), sizes.rows_per_person, NO_TAILS)
+        """The clips that scores are expected to get."""
+        return optimal_clip(sizes.n, self.scores, normal_lengths(self.p), sizes.rows_per_person, NO_TAILS)
 
 
 def moment_radius(p: int) -> float:
-    """Where the moments of p columns are clipped."""
+    """The clip of a row of p coordinates in the moments."""
     return TUNING.moment_radius * math.sqrt(p + 2)
 
 
@@ -93,8 +93,8 @@ def price_division(sizes: Sizes, p: int, columns: int | None = None) -> Division
 
 
 def approximate_loss(sizes: Sizes, division: Division) -> float:
-    """The part of the response's variance that noise costs p slopes and the intercept, roughly: for normal columns that
-    are hardly correlated one variance stands for all slopes, and each release updates it.
+    """The approximate loss of R² from noise in p slopes and the intercept: for normal columns that are hardly
+    correlated one variance stands for those of all slopes, and each release updates it.
     """
 
     def noise(size: float, rho: float) -> float:
@@ -116,34 +116,35 @@ def approximate_loss(sizes: Sizes, division: Division) -> float:
 
 
 def _updated_variance(before: float, slope: float, noise: float, slope_error: float) -> float:
-    """One variance after a measurement of that slope, noise, and variance of the slope's error."""
+    """The variance of a coefficient θ after a measurement slope·θ + noise, whose slope is known with an error."""
     return before - (slope * before) ** 2 / (slope**2 * before + noise + slope_error * before)
 
 
-#: The part of the response's variance that columns are supposed to explain, and how many spreads from the middle
-#: bounds are supposed to lie.
+#: Assumptions of a prediction: fraction of the response's variance that columns explain, and distance of bounds from
+#: the middle in spreads.
 ASSUMED, BOUNDS = TUNING.explained, 6.0
-#: Simulated fits lose more than the formula says, by USUAL·(1 + √(variance of a coefficient/UNSURE)); what they lose
-#: scatters more than a chi square, by this factor on the log scale: spreads and moments are chance, too.
-USUAL, UNSURE, WIDER = 1.15, 1.6e-3, 1.15
+#: The median loss of simulated fits is FACTOR·(1 + √(variance of a coefficient/LARGE_VARIANCE)) times the formula, and
+#: its logarithm scatters SCATTER times as much as that of a chi square, as spreads and moments are random, too
+#: (studies.calibration).
+FACTOR, LARGE_VARIANCE, SCATTER = 1.15, 1.6e-3, 1.15
 
 
 @lru_cache(maxsize=256)
 def expected_loss(sizes: Sizes, division: Division) -> tuple[float, float, float]:
-    """The part of the response's variance that is lost: its median, and the ends between which nine fits of ten lie.
-    A loss is about a chi square of p + 1 degrees.
+    """The median of the loss of R², and the ends of an interval that holds nine fits of ten. A loss is about a chi
+    square of p + 1 degrees.
     """
-    roughly, k = max(approximate_loss(sizes, division), 1e-30), division.p + 1  # 0 for a very large epsilon
-    size = USUAL * roughly / k * (1 + math.sqrt(roughly / k / UNSURE))
-    median, low, high = (2 * float(gammaincinv(k / 2, part)) * size for part in (0.5, 0.05, 0.95))
+    formula, k = max(approximate_loss(sizes, division), 1e-30), division.p + 1  # 0 for a very large epsilon
+    size = FACTOR * formula / k * (1 + math.sqrt(formula / k / LARGE_VARIANCE))
+    median, low, high = (2 * float(gammaincinv(k / 2, q)) * size for q in (0.5, 0.05, 0.95))
     clipped = k * (1 - (sizes.effect or ASSUMED)) * (division.clips(sizes).sampling - 1) / sizes.n
-    low, high = median * (low / median) ** WIDER, median * (high / median) ** WIDER
+    low, high = median * (low / median) ** SCATTER, median * (high / median) ** SCATTER
     return median + clipped, low + clipped, high + clipped
 
 
 def loss_on_tables(median: float) -> tuple[float, float]:
-    """The loss of R² that half of the public tables exceed, and that of one in ten, where rows of the model are
-    predicted to lose that median.
+    """The loss of R² that half of the public tables exceed, and the loss that one in ten exceeds, at a predicted
+    median.
     """
     typical = median**TUNING.real_power
     return min(typical, 1.0), min(TUNING.real_range * typical, 1.0)

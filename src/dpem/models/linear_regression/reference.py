@@ -1,5 +1,5 @@
-"""The reference without privacy (ε = ∞): least squares, or maximum likelihood of a joint normal law where values are
-missing, with HC1 standard errors. Its queries promise nothing, so a curator answers them only there.
+"""The reference without privacy (ε = ∞): least squares, or maximum likelihood of a joint normal distribution where
+values are missing, with HC1 standard errors. Its queries have no bound, so a curator answers them only there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
 
-#: EM steps at most, and the change at which they have converged.
+#: Largest number of EM steps, and the change below which they have converged.
 MOST_STEPS, CONVERGED = 5000, 1e-12
 
 
 @dataclass(frozen=True)
 class FilledMoments(NarrowQuery):
-    """Second moments of (1, columns, response) with missing values filled by N(0, covariance), and their variance
-    added: the E-step of a normal law.
+    """Second moments of (1, columns, response) with missing values imputed under N(0, covariance) and their conditional
+    covariance added: the E-step of a normal distribution.
     """
 
     centre: FloatArray = field(repr=False)
@@ -47,8 +47,9 @@ class FilledMoments(NarrowQuery):
         precision, p = np.asarray(np.linalg.inv(self.covariance), dtype=float), self.schema.width + 1
         total: Array = None
         for part, _, weights, missing in by_missing(xp, z, y, shares):
-            none = part, like(xp, np.zeros((p, p)), x)
-            full, covariance = imputed_moments(xp, part, precision, weights) if missing else none
+            full, covariance = part, like(xp, np.zeros((p, p)), x)
+            if missing:
+                full, covariance = imputed_moments(xp, part, precision, weights)
             v = xp.concat([xp.ones_like(full[:, :1]), full], axis=1)
             covariance = xp.concat([xp.zeros_like(covariance[:, :1]), covariance], axis=1)
             added = xp.concat([xp.zeros_like(covariance[:1, :]), covariance], axis=0)
@@ -72,9 +73,9 @@ class ScoreSquares(RowQuery):
         return packed(xp, over_rows(xp, v, v))
 
 
-def joint_normal_law(curator: Curator, schema: Schema, centre: FloatArray, spread: FloatArray) -> tuple[Gaussian, bool]:
-    """Maximum likelihood of the joint normal law of columns and response by EM, and whether it converged. ``centre``
-    and ``spread`` are where it begins.
+def joint_normal_fit(curator: Curator, schema: Schema, centre: FloatArray, spread: FloatArray) -> tuple[Gaussian, bool]:
+    """Maximum likelihood of the joint normal distribution of columns and response by EM from ``centre`` and ``spread``,
+    and whether it converged.
     """
     matrix = np.eye(len(centre))
     for _ in range(MOST_STEPS):
@@ -93,7 +94,7 @@ def joint_normal_law(curator: Curator, schema: Schema, centre: FloatArray, sprea
 
 @dataclass(frozen=True)
 class MaximumLikelihood(Step):
-    """All of the reference: nothing is paid."""
+    """The whole reference fit, which has no price."""
 
     passes = 4
 
@@ -102,8 +103,8 @@ class MaximumLikelihood(Step):
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         columns, schema = state.known_columns, model.schema_of(state)
-        law, converged = joint_normal_law(curator, schema, columns.centre, columns.spread)
-        fit = replace(_fit_of(law, state), converged=converged)
+        joint, converged = joint_normal_fit(curator, schema, columns.centre, columns.spread)
+        fit = replace(_conditional_fit(joint, state), converged=converged)
         query = fit.query(Information, schema, radius=math.inf)
         information = unpacked(curator.measure(query, math.inf), len(fit.prior))
         fit = replace(fit, information=NoisyMatrix(information, 0 * information))
@@ -114,15 +115,15 @@ class MaximumLikelihood(Step):
         return replace(state, theta=theta, current_fit=fit)
 
 
-def _fit_of(law: Gaussian, state: LinearState) -> CurrentFit:
-    """The regression that a joint law of columns and response leads to."""
-    p, columns = len(law.mean) - 1, state.known_columns
-    spread = np.sqrt(np.diag(law.covariance))
-    matrix = law.covariance / np.outer(spread, spread)
+def _conditional_fit(joint: Gaussian, state: LinearState) -> CurrentFit:
+    """The regression of the response on the columns under their joint distribution."""
+    p, columns = len(joint.mean) - 1, state.known_columns
+    spread = np.sqrt(np.diag(joint.covariance))
+    matrix = joint.covariance / np.outer(spread, spread)
     values, vectors = np.linalg.eigh(matrix[:p, :p])
     whiten = (vectors / np.sqrt(np.maximum(values, ROUNDING))).T
     covariance = np.asarray((vectors * np.maximum(values, ROUNDING)) @ vectors.T)
-    frame = Frame(law.mean[:p], np.diag(1 / spread[:p]), float(law.mean[p]), float(spread[p]), covariance, whiten)
+    frame = Frame(joint.mean[:p], np.diag(1 / spread[:p]), float(joint.mean[p]), float(spread[p]), covariance, whiten)
     slope, answer, none = np.eye(p + 1), np.append(0.0, whiten @ matrix[:p, p]), np.zeros((p + 1, p + 1))
     slope[1:, 1:] = whiten @ covariance @ whiten.T
     theta = np.asarray(np.linalg.lstsq(slope, answer, rcond=ROUNDING)[0], dtype=float)
@@ -145,11 +146,11 @@ def _fit_of(law: Gaussian, state: LinearState) -> CurrentFit:
 
 
 def _sandwich(fit: CurrentFit, squares: FloatArray, n: int) -> FloatArray:
-    """HC1 of (intercept, slopes); directions that rows do not decide have a large variance."""
+    """The HC1 covariance of (intercept, slopes), large along directions that the rows leave unidentified."""
     rows = n * fit.present
     values, vectors = np.linalg.eigh(fit.information.value / fit.present)
     inverse = (vectors / np.maximum(values, ROUNDING)) @ vectors.T
-    undecided = (vectors * (values < ROUNDING)) @ vectors.T
-    inner = squares / fit.present + ROUNDING * undecided
+    null_space = (vectors * (values < ROUNDING)) @ vectors.T
+    inner = squares / fit.present + ROUNDING * null_space
     outer = fit.frame.in_unit_coordinates()[0] @ inverse
     return np.asarray(outer @ inner @ outer.T * fit.variance / max(rows - len(squares), 1.0))

@@ -1,4 +1,4 @@
-"""Rows in the coordinates of the fit, missing values imputed, and the form of every query about them.
+"""Rows in the coordinates of the fit with missing values imputed, and the base class of queries about them.
 
 Let z ~ N(0, Σ) with precision Ω = Σ⁻¹, and let h be 1 at the missing values of a row. Given the observed entries the
 missing ones have mean −Ω_hh⁻¹Ω_ho z_o and covariance C = Ω_hh⁻¹. Both come from one system with the matrix B that is Ω
@@ -21,16 +21,17 @@ from dpem.queries.narrow import NarrowQuery, all_finite, squares
 from dpem.query import Array, FloatArray, Namespace
 from dpem.tables.blocks import like
 
-#: Eigenvalues that are no more than rounding.
+#: Eigenvalues below this are rounding errors.
 ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A row u in unit coordinates is z = scale·(u − centre), its missing values filled with what is expected there, and
-    then a = (1, whiten·z), whose entries are hardly correlated. Coefficients θ are those of a, in units of the
-    response's spread. ``covariance`` is that of z; rows with a coordinate of ``excluded`` at its upper end, levels that
-    are too rare, count nothing.
+    """The coordinates of a fit: a row u in unit coordinates becomes z = scale·(u − centre) with missing values imputed,
+    and then a = (1, whiten·z), whose entries are hardly correlated.
+
+    Coefficients θ are those of a, in units of the response's spread. ``covariance`` is that of z. Rows with a level in
+    ``excluded``, which is too rare, do not count.
     """
 
     centre: FloatArray
@@ -50,28 +51,28 @@ class Frame:
         return np.asarray(np.linalg.inv(self.covariance), dtype=float)
 
     @cached_property
-    def turn(self) -> tuple[FloatArray, FloatArray]:
-        """Matrix and shift with a = u·matrix − shift for a row u without missing values."""
+    def affine(self) -> tuple[FloatArray, FloatArray]:
+        """The matrix and shift of a = u·matrix − shift for a row u without missing values."""
         matrix, shift = np.zeros((self.width, self.width + 1)), np.full(self.width + 1, -1.0)
         matrix[:, 1:] = (self.whiten @ self.scale).T
         shift[1:] = self.centre @ matrix[:, 1:]
         return matrix, shift
 
     @property
-    def farthest(self) -> float:
-        """A length that no row of complete coordinates between the bounds exceeds."""
-        matrix, shift = self.turn
+    def longest(self) -> float:
+        """An upper bound of ‖a‖ for rows between the bounds without missing values."""
+        matrix, shift = self.affine
         return float(np.linalg.norm(np.abs(shift) + np.sum(np.abs(matrix), axis=0)))
 
     def in_unit_coordinates(self) -> tuple[FloatArray, FloatArray]:
-        """A and b with which (intercept, slopes) of unit coordinates are A·θ + b."""
+        """A and b of (intercept, slopes) = A·θ + b in unit coordinates."""
         slopes = (self.whiten @ self.scale).T
         A = np.zeros((self.width + 1, self.width + 1))
         A[0, 0], A[0, 1:], A[1:, 1:] = 1.0, -self.centre @ slopes, slopes
         return A * self.y_spread, np.concatenate([[self.y_centre], np.zeros(self.width)])
 
     def slopes(self, theta: FloatArray) -> FloatArray:
-        """Coefficients of z that θ stands for."""
+        """The coefficients of z that correspond to θ."""
         return np.asarray(self.whiten.T @ theta[1:])
 
     def unit_covariance(self) -> FloatArray:
@@ -80,12 +81,12 @@ class Frame:
         return np.asarray(inverse @ self.covariance @ inverse.T)
 
     def response(self, y: Array) -> Array:
-        """Responses in units of their spread."""
+        """Standardised responses."""
         return (y - self.y_centre) / self.y_spread
 
     def coordinates(self, xp: Namespace, x: Array) -> Array:
-        """a of rows without missing values."""
-        matrix, shift = self.turn
+        """The coordinates a of rows without missing values."""
+        matrix, shift = self.affine
         a = product(xp, x, matrix)
         if isinstance(a, np.ndarray):
             return np.subtract(a, shift, out=a)
@@ -93,73 +94,73 @@ class Frame:
 
     @cached_property
     def key(self) -> tuple[Hashable, ...]:
-        """All that coordinates and responses depend on, to be compared."""
-        return (*(array.tobytes() for array in self.turn), self.excluded, self.y_centre, self.y_spread)
+        """A hashable key of everything that coordinates and responses depend on."""
+        return (*(array.tobytes() for array in self.affine), self.excluded, self.y_centre, self.y_spread)
 
 
 def standardized(xp: Namespace, x: Array, centre: FloatArray, scale: FloatArray) -> Array:
-    """scale·(x − centre) of each row, NaN where x is; a factor's coordinates are missing together."""
+    """scale·(x − centre) of each row, NaN where x is NaN; the coordinates of a factor are missing together."""
     if isinstance(x, np.ndarray) and all_finite(x):
-        sizes = np.diag(scale)
-        z = x * sizes if np.count_nonzero(scale) == np.count_nonzero(sizes) else product(xp, x, scale.T)
+        diagonal = np.diag(scale)
+        z = x * diagonal if np.count_nonzero(scale) == np.count_nonzero(diagonal) else product(xp, x, scale.T)
         z -= scale @ centre
         return z
     missing = xp.isnan(x)
-    moved = xp.where(missing, xp.zeros_like(x), x - like(xp, centre, x))
-    return xp.where(missing, xp.full_like(x, xp.nan), xp.matmul(moved, like(xp, scale.T, x)))
+    centred = xp.where(missing, xp.zeros_like(x), x - like(xp, centre, x))
+    return xp.where(missing, xp.full_like(x, xp.nan), xp.matmul(centred, like(xp, scale.T, x)))
 
 
 def row_mask(xp: Namespace, x: Array, y: Array, excluded: tuple[int, ...]) -> Array:
-    """Which rows count: those with a response, and without a level that is excluded."""
+    """Which rows count: those with a response and without an excluded level."""
     seen = ~xp.isnan(y)
     for j in excluded:
         seen = seen & ~(x[:, j] == 1.0)
     return seen
 
 
-#: Numbers in a batch of systems: in memory what a core's cache holds, elsewhere enough to keep a device busy.
+#: Numbers in a batch of linear systems: as many as fit into a core's cache, or enough to keep a device busy.
 BATCH, DEVICE_BATCH = 2**15, 2**24
 
 
 def by_missing(xp: Namespace, x: Array, y: Array, shares: Array = None) -> Iterator[tuple[Array, Array, Array, bool]]:
-    """The rows with their weights in parts, those without missing values first and then the others in short batches;
-    True marks these.
+    """Rows, responses and weights in parts: first the rows without missing values, then the others in short batches,
+    marked by True.
 
-    Sums do not depend on the order of rows but for rounding, which a source's slack covers in any order.
+    The order of rows changes sums by rounding only, which the slack of a source covers.
     """
     if isinstance(x, np.ndarray) and all_finite(x):
         yield x, y, shares, False
         return
 
-    def some(rows: Any, missing: bool) -> tuple[Any, Any, Any, bool]:
-        own = None if shares is None else xp.take(shares, rows, axis=0)
-        return xp.take(x, rows, axis=0), xp.take(y, rows, axis=0), own, missing
+    def taken(rows: Array, missing: bool) -> tuple[Array, Array, Array, bool]:
+        weights = None if shares is None else xp.take(shares, rows, axis=0)
+        return xp.take(x, rows, axis=0), xp.take(y, rows, axis=0), weights, missing
 
-    odd = xp.any(xp.isnan(x), axis=1)
-    count = int(xp.sum(xp.astype(odd, xp.int64)))
+    incomplete = xp.any(xp.isnan(x), axis=1)
+    count = int(xp.sum(xp.astype(incomplete, xp.int64)))
     if count < x.shape[0]:
-        yield (x, y, shares, False) if count == 0 else some(xp.nonzero(~odd)[0], False)
+        yield (x, y, shares, False) if count == 0 else taken(xp.nonzero(~incomplete)[0], False)
     if count:
-        rows = xp.nonzero(odd)[0]
+        rows = xp.nonzero(incomplete)[0]
         length = _batch(x)
         for first in range(0, count, length):
-            yield some(rows[first : min(first + length, count)], True)
+            yield taken(rows[first : min(first + length, count)], True)
 
 
-def _batch(x: Any) -> int:
-    """Rows whose systems are solved at once."""
+def _batch(x: Array) -> int:
+    """The number of rows whose systems are solved at once."""
     return max(16, (BATCH if isinstance(x, np.ndarray) else DEVICE_BATCH) // max(1, x.shape[1]) ** 2)
 
 
 def _systems(xp: Namespace, z: Array, precision: FloatArray) -> tuple[Array, Array]:
-    """B of each row, and 1 at its missing values."""
+    """B and h of each row: its linear system, and 1 at its missing values."""
     h = xp.astype(xp.isnan(z), xp.float64)
     B = h[:, :, None] * like(xp, precision, z)[None, :, :] * h[:, None, :]
     return B + (1.0 - h)[:, :, None] * like(xp, np.eye(z.shape[1]), z)[None, :, :], h
 
 
 def imputed(xp: Namespace, z: Array, precision: FloatArray, direction: FloatArray) -> tuple[Array, Array]:
-    """Rows with expected values for missing ones, and C·direction of each row (0 where an entry was observed)."""
+    """Rows with missing values imputed, and C·direction of each row, 0 at observed entries."""
     B, h = _systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
     sides = xp.stack([h * xp.matmul(seen, like(xp, precision, z)), h * like(xp, direction, z)[None, :]], axis=2)
@@ -168,7 +169,7 @@ def imputed(xp: Namespace, z: Array, precision: FloatArray, direction: FloatArra
 
 
 def imputed_moments(xp: Namespace, z: Array, precision: FloatArray, shares: Array = None) -> tuple[Array, Array]:
-    """Rows with expected values for missing ones, and the sum over the rows of C, with their weights."""
+    """Rows with missing values imputed, and the weighted sum of C over the rows."""
     B, h = _systems(xp, z, precision)
     seen = xp.where(xp.isnan(z), xp.zeros_like(z), z)
     inverse = xp.linalg.inv(B) * h[:, :, None] * h[:, None, :]
@@ -184,9 +185,9 @@ def expected_rows(xp: Namespace, z: Array, precision: FloatArray, direction: Flo
 
 
 class Complete(NamedTuple):
-    """Rows without missing values, prepared: coordinates a of the frame and their length, the response z in units of
-    its spread, whether the row counts, and its weight (None without weights). ``last`` has the θ of the last query and
-    the fitted values there: queries about the residuals, the score and the tails often share them.
+    """Prepared rows without missing values: coordinates a of the frame and their length, the standardised response z,
+    whether the row counts, and its weight (None without weights). ``last`` holds the θ of the last query and the fitted
+    values there, which queries of one step often share.
     """
 
     a: Any
@@ -199,9 +200,9 @@ class Complete(NamedTuple):
 
 @dataclass
 class Rows:
-    """Rows at θ: coordinates a and their length (None where a query does not need them), response z, its variance v (in
-    memory one number where no value is missing), whether the row counts, its weight as a part of the largest (None
-    without weights), and what computes the fitted values.
+    """Rows at θ: coordinates a and their length (None if the query does not need them), standardised response z and its
+    variance v (a number for complete rows in memory), whether the row counts, its weight over the largest (None without
+    weights), and the function that computes the fitted values.
     """
 
     xp: Namespace
@@ -225,7 +226,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowQuery(NarrowQuery):
-    """A query about rows at coefficients θ of a frame, residual scale σ."""
+    """A query about rows at coefficients θ of a frame and residual scale σ."""
 
     frame: Frame = field(repr=False)
     theta: FloatArray = field(repr=False)
@@ -240,7 +241,7 @@ class RowQuery(NarrowQuery):
         return (*super().prepared_by, self.frame.key)
 
     def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Any, ...]:
-        """The parts of the rows, those without missing values in the coordinates a: these do not depend on θ."""
+        """The parts of :func:`by_missing`, with complete rows in the coordinates a, which do not depend on θ."""
         parts = by_missing(xp, *self.unit_rows(xp, x, y))
         return tuple(part if part[3] else self._complete(xp, *part[:3]) for part in parts)
 
@@ -251,16 +252,18 @@ class RowQuery(NarrowQuery):
     def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
         total: Array = None
         for part in prepared:
-            added = self.added(xp, self._at(xp, part) if isinstance(part, Complete) else self._rows(xp, *part))
+            added = self.added(
+                xp, self._prepared_rows(xp, part) if isinstance(part, Complete) else self._rows(xp, *part)
+            )
             total = added if total is None else total + added
         return total
 
     @abstractmethod
     def added(self, xp: Namespace, rows: Rows) -> Array:
-        """The sum of what the rows contribute, clipped."""
+        """The sum of the clipped contributions of the rows."""
 
-    def _at(self, xp: Namespace, part: Complete) -> Rows:
-        """Prepared rows at θ."""
+    def _prepared_rows(self, xp: Namespace, part: Complete) -> Rows:
+        """Prepared complete rows at θ."""
 
         def project() -> Array:
             theta, fitted = part.last[0]  # read and replaced at once: another thread may use the same rows
@@ -281,10 +284,10 @@ class RowQuery(NarrowQuery):
         seen, z, v = row_mask(xp, x, y, frame.excluded), frame.response(y), self._variance(xp, y)
         a: Array = None
         if missing:
-            slopes, turn = frame.slopes(theta), like(xp, frame.whiten.T, x)
-            full, along = imputed(xp, standardized(xp, x, frame.centre, frame.scale), frame.precision, slopes)
-            v = v + xp.clip(xp.matmul(along, like(xp, slopes, x)), 0.0, math.inf)
-            a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(full, turn)], axis=1)
+            slopes, whiten = frame.slopes(theta), like(xp, frame.whiten.T, x)
+            full, projection = imputed(xp, standardized(xp, x, frame.centre, frame.scale), frame.precision, slopes)
+            v = v + xp.clip(xp.matmul(projection, like(xp, slopes, x)), 0.0, math.inf)
+            a = xp.concat([xp.ones_like(y)[:, None], xp.matmul(full, whiten)], axis=1)
         elif self.in_frame:
             a = frame.coordinates(xp, x)
         size: Array = None
@@ -294,7 +297,7 @@ class RowQuery(NarrowQuery):
         def project() -> Array:
             if a is not None:
                 return xp.matmul(a, like(xp, theta, x))
-            matrix, shift = frame.turn
+            matrix, shift = frame.affine
             return xp.matmul(x, like(xp, matrix @ theta, x)) - float(shift @ theta)
 
         return Rows(xp, a, size, z, v, seen, shares, project)

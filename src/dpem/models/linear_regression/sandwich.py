@@ -1,4 +1,4 @@
-"""Sampling errors that hold with unequal variances: the sandwich, its meat released for each reported effect."""
+"""Sampling errors that are valid for unequal variances: a sandwich whose meat is released for each coefficient."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dpem.query import Array, Bound, FloatArray, Namespace
 @dataclass(frozen=True)
 class ScoreVariance(RowQuery):
     """Σ t·u over rows that count: u = ((σ²/v)·(q_j·a)²)_j in the ball of radius ``radius``, q_j the rows of
-    ``directions``, and t = min(e², clip²) − m with m its mean for a normal e: by how much the variance of each
-    direction's score exceeds what errors of one variance give it, the meat of the sandwich. A row with the weight s
+    ``directions``, and t = min(e², clip²) − m with m its mean for a normal e: the excess of the variance of each
+    direction's score over that with equal error variances, the meat of the sandwich. A row with the weight s
     adds s·(s·min(e², clip²) − m)·u, and m is the mean of the square times ``ratio`` = E s²/E s.
 
     *Lemma.* ℓ2 sensitivity radius·max(√2·max(c² − m, m), c²), c = clip. *Proof.* t lies in [−m, c² − m], which holds 0,
@@ -55,16 +55,16 @@ class ScoreVariance(RowQuery):
         return rounded(Bound(linf=change, l2=change, size_linf=size, size_l2=size), 4 * len(self.directions) + 8)
 
     def added(self, xp: Namespace, rows: Rows) -> Array:
-        along = product(xp, rows.a, self.directions.T)
+        influence = product(xp, rows.a, self.directions.T)
         weight = xp.zeros_like(rows.r) + self.sigma**2 / rows.v
         e2 = weighted(xp.clip(zero_nonfinite(xp, rows.r**2 / rows.v), 0.0, self.clip**2), rows.shares) - self.mean
         t = weighted(xp.where(rows.seen, e2, xp.zeros_like(rows.r)), rows.shares)
-        return sum_in_ball(xp, along * along, self.radius, times=weight, shares=t)
+        return sum_in_ball(xp, influence * influence, self.radius, times=weight, shares=t)
 
 
 def influence_directions(fit: CurrentFit) -> FloatArray:
-    """A row q_j for each of (fitted value at the centre, slopes): its influence, scaled so that q_j·a has the mean
-    square 1.
+    """Rows q_j, one for each of (fitted value at the centre, slopes): its influence function is q_j·a times the
+    residual, and q_j·a is scaled to the mean square 1.
     """
     A, _ = fit.frame.in_unit_coordinates()
     A[0] += fit.frame.centre @ A[1:]
@@ -75,7 +75,8 @@ def influence_directions(fit: CurrentFit) -> FloatArray:
 
 
 def shrunk_inflation(excess: FloatArray, noise: FloatArray) -> FloatArray:
-    """1 + noisy relative excesses of variance, drawn to their mean, and that to 0, as far as they may be noise.
+    """1 + noisy relative excesses of variance, shrunk to their mean, which is shrunk to 0, in proportion to their
+    noise.
 
     >>> shrunk_inflation(np.array([0.0, 3.0]), np.array([0.01, 0.01])).round(1).tolist()
     [1.0, 4.0]
@@ -89,7 +90,7 @@ def shrunk_inflation(excess: FloatArray, noise: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class FindVariance(Step):
-    """The inner part of the sandwich for each reported coefficient. Then the coefficients are complete."""
+    """Release the meat of the sandwich for each coefficient, and complete the parameters."""
 
     def describe(self) -> str:
         return "variance of the scores: standard errors that hold with unequal variances"
@@ -97,7 +98,9 @@ class FindVariance(Step):
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit, schema, n = state.fit, model.schema_of(state), curator.effective_rows
         q, share = influence_directions(fit), np.nan_to_num(fit.columns.share[:-1], nan=0.5)
-        largest = np.append(1.0, 1 / np.maximum(np.minimum(share, 1 - share), 1e-4))  # square of a row's influence
+        largest = np.append(
+            1.0, 1 / np.maximum(np.minimum(share, 1 - share), 1e-4)
+        )  # squared influence of a row of the rarer value
         radius = TUNING.variance_radius * math.sqrt(3 * len(q))
         most = TUNING.variance_noise * curator.n_rows * math.sqrt(self.rho) / radius
         score_clip = fit.clips.norm / math.sqrt(fit.lengths.k)

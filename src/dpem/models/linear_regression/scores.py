@@ -1,4 +1,4 @@
-"""Steps along the score: the scale of the residuals, the score itself, and the direction of what clipping cuts off."""
+"""Score steps: the scale of the residuals, the score, and the direction of its clipped part."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from dpem.tables.schema import Schema
 
 @dataclass(frozen=True)
 class Score(RowQuery):
-    """Σ of the parts of scores v that are longer than ``beyond``, (‖v‖ − beyond)₊·v/‖v‖, clipped at ``radius``.
+    """Σ (‖v‖ − beyond)₊·v/‖v‖ over the scores v of the rows, clipped at ``radius``.
 
     v is the score of the observed likelihood, y | observed entries ~ N(θ·a, v), times σ: (r/√v)·(σ/√v)·a. Where values
-    are missing v depends on the slopes, too, but the part of the score through v is left out: it is little if rows are
-    normal, and if they are not it takes heavy tails for missing values of a steep column.
+    are missing the variance v depends on the slopes, too. That part of the score is left out: it is small if rows are
+    normal, and if they are not it mistakes heavy tails for missing values of a column with a large slope.
 
     *Lemma.* ℓ2 sensitivity 2·radius. *Proof.* The whole contribution is scaled into the ball of that radius after it is
     computed. ∎
@@ -88,10 +88,10 @@ class Residuals(RowQuery):
 
 
 def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: CurrentFit) -> CurrentFit:
-    """The fit with what the residuals' mean and mean square say.
+    """The fit after a release of the residuals' number, mean and mean square.
 
-    What is measured is the variance of residuals, errors and coefficients' errors together. The latter's part is itself
-    unsure by about as much as it is, so it counts as noise: the estimate cannot collapse where coefficients are poor.
+    The mean square measures the error variance plus the part due to errors of the coefficients. That part is uncertain
+    by about its own size, so it counts as noise: the estimate cannot collapse where coefficients are poor.
     """
     noise = curator.noise_scale(query, rho)
     rows, first, second = (float(part) for part in curator.measure(query, rho))
@@ -99,18 +99,21 @@ def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: Cur
     present = min(max(fit.present + weight * (rows - fit.present), 0.02), 1.0)
     c, total = query.clip, query.sigma**2
     density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
-    rate = math.erf(c / math.sqrt(2)) - 2 * c * density  # d/dq of E min(q·e², c²) at q = 1
-    unit = c * c * total / (math.sqrt(2.0) * present * rate)
-    change = unit * second - float(clipped_square(c * c)) * total / rate
+    derivative = math.erf(c / math.sqrt(2)) - 2 * c * density  # of E min(q·e², c²) by q, at q = 1
+    unit = c * c * total / (math.sqrt(2.0) * present * derivative)
+    change = unit * second - float(clipped_square(c * c)) * total / derivative
     error = math.hypot(unit * noise, fit.coefficient_error)
-    before = fit.variance_error**2
-    gain = before / (before + error**2)
-    if fit.columns.binary_response:  # its variance follows from its share; squares of rare ones would be clipped
+    prior_square = fit.variance_error**2
+    gain = prior_square / (prior_square + error**2)
+    if (
+        fit.columns.binary_response
+    ):  # its variance follows from its share of ones; squares of rare ones would be clipped
         theta, S = fit.posterior.mean[1:], fit.information.value[1:, 1:] / fit.present
         variance = min(max(1 - float(theta @ S @ theta) + fit.coefficient_error, TUNING.least_variance), 1.0)
     else:
         variance = min(max(fit.variance + gain * change, TUNING.least_ratio * fit.variance), 4.0)
-    p, of_mean, variance_error = len(fit.prior) - 1, c * query.sigma / present, math.sqrt(before - gain * before)
+    p, mean_unit = len(fit.prior) - 1, c * query.sigma / present
+    variance_error = math.sqrt(prior_square - gain * prior_square)
     explained = min(max(1 - variance + 2 * variance_error, 0.1), 1.0)
     return replace(
         fit,
@@ -119,14 +122,14 @@ def with_residual_scale(curator: Curator, query: Residuals, rho: float, fit: Cur
         prior=np.append(fit.prior[:1], np.full(p, TUNING.prior * explained / p)),
         present=present,
         present_error=math.sqrt(1 - weight) * fit.present_error,
-        residual_mean=Estimate(of_mean * first, of_mean * noise),
+        residual_mean=Estimate(mean_unit * first, mean_unit * noise),
         residual_variance=Estimate(fit.variance + change, error),
     )
 
 
 @dataclass(frozen=True)
 class TakeStep(Step):
-    """How large residuals are, then the score: one step towards the coefficients."""
+    """Release the scale of the residuals, then the score, and update the coefficients."""
 
     passes = 2
 
@@ -151,35 +154,39 @@ class TakeStep(Step):
         return replace(state, current_fit=fit)
 
 
-#: Lengths over √k from which the direction of scores is measured, the greatest first.
+#: Lengths over √k beyond which the direction of scores may be measured, in descending order.
 DIRECTION_LENGTHS = (16.0, 11.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0)
 
 
 @dataclass(frozen=True)
 class FindTails(Step):
-    """How long scores are, and which way the long ones point: where to clip them in the steps that follow, whose price
-    is ``along``, and what to add for what clips cut off.
+    """Release the histogram of the scores' lengths and the direction of long scores. They set the clip of the later
+    score steps, whose price is ``score_price``, and the correction of all scores for clipping.
     """
 
-    along: float = math.inf
+    score_price: float = math.inf
     passes = 2
 
     def describe(self) -> str:
-        return "histogram of the scores' lengths, and the direction of long ones: where to clip, and what clips cut off"
+        return "histogram of the scores' lengths and direction of long scores: the clip, and its bias"
 
     def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
         fit, schema = state.fit, model.schema_of(state)
         query = fit.query(LengthHistogram, schema, edges=SCORE_EDGES, of_scores=True)
         rho, lengths = (1 - TUNING.direction_share) * self.rho, fit.lengths
         shares, noise = curator.measure(query, rho) / fit.present, curator.noise_scale(query, rho) / fit.present
-        farthest = 8 / (fit.frame.y_spread * fit.sigma)  # of long rows; residuals are at most 2 in unit coordinates
+        farthest = 8 / (
+            fit.frame.y_spread * fit.sigma
+        )  # over √k of scores; residuals are at most 2 in unit coordinates
         tails = score_tails(shares, noise, lengths, curator.n_rows, farthest)
         direction = _measured_direction(curator, fit, schema, tails, self.rho - rho)
-        unknown, known = float(np.trace(direction.covariance[1:, 1:])), float(np.sum(direction.mean[1:] ** 2))
-        clips = optimal_clip(curator.n_rows, self.along, lengths, curator.rows_per_person, tails, unknown, known)
+        variance, square = float(np.trace(direction.covariance[1:, 1:])), float(np.sum(direction.mean[1:] ** 2))
+        clips = optimal_clip(
+            curator.n_rows, self.score_price, lengths, curator.rows_per_person, tails, variance, square
+        )
         mean, bias = (float(part) for part in tails.excess(clips.norm, lengths))
-        of_amount = 1 - (mean / max(bias, 1e-300)) ** 2  # the relative variance of how much is cut off
-        direction = direction.wider(of_amount * np.outer(direction.mean, direction.mean))
+        relative_variance = 1 - (mean / max(bias, 1e-300)) ** 2  # of the mean excess
+        direction = direction.wider(relative_variance * np.outer(direction.mean, direction.mean))
         fit = replace(fit, direction=direction, clips=clips, tails=tails, clip_unit=fit.sigma)
 
         def corrected(answer: ScoreAnswer) -> ScoreAnswer:
@@ -191,9 +198,9 @@ class FindTails(Step):
 
 
 def _measured_direction(curator: Curator, fit: CurrentFit, schema: Schema, tails: Tails, rho: float) -> Gaussian:
-    """The direction of what clipping cuts off, from scores as long as the noise allows."""
+    """The posterior of the direction of the clipped part, measured from scores as long as the noise allows."""
     lengths = np.array(DIRECTION_LENGTHS) * math.sqrt(fit.lengths.k)
-    low, high = (tails.excess(each, fit.lengths).mean for each in (lengths, 2 * lengths))
+    low, high = (tails.excess(length, fit.lengths).mean for length in (lengths, 2 * lengths))
     amounts = np.maximum(low - high, 1e-12) * fit.present
     noises = 2 * curator.rows_per_person * lengths / (curator.n_rows * math.sqrt(2 * rho)) / amounts
     i = int(np.argmax(np.append(noises[:-1] < TUNING.direction_noise, True)))
@@ -205,7 +212,7 @@ def _measured_direction(curator: Curator, fit: CurrentFit, schema: Schema, tails
 
 @dataclass(frozen=True)
 class FindLevel(Step):
-    """The mean of the residuals, hardly clipped: the intercept, also where errors are skewed; and their size."""
+    """Release mean and mean square of the residuals with a wide clip: the intercept if errors are skewed, and σ."""
 
     clip: float = math.inf
 
@@ -218,28 +225,29 @@ class FindLevel(Step):
         fit = with_residual_scale(curator, fit.query(Residuals, model.schema_of(state), clip=self.clip), self.rho, fit)
         (mean, error), wide, theta = fit.residual_mean, fit.residual_variance, fit.posterior
         information = fit.information.value
-        row = information[:1] / max(float(information[0, 0]), 0.01)  # what coefficients' errors do to the mean
-        of_mean = math.hypot(error, math.sqrt((row @ theta.covariance @ row.T).item()))
+        row = information[:1] / max(float(information[0, 0]), 0.01)  # effect of the coefficients on the mean
+        mean_error = math.hypot(error, math.sqrt((row @ theta.covariance @ row.T).item()))
         growth = (wide.value - narrow.value) / fit.variance
         shape = ErrorShape(
-            Estimate(mean / fit.sigma, of_mean / fit.sigma),
+            Estimate(mean / fit.sigma, mean_error / fit.sigma),
             Estimate(growth, math.hypot(wide.error, narrow.error) / fit.variance),
             fit.tails_square(TUNING.size_clip, self.clip),
         )
-        beyond = TUNING.beyond_clip * min(3.5 / self.clip, 1.5) ** 2 * max(growth, 0.0)
+        nearest = TUNING.level_clips[0]  # farther clips leave less beyond them
+        beyond = TUNING.beyond_clip * min(nearest / self.clip, 1.5) ** 2 * max(growth, 0.0)
         norm = self.clip * fit.sigma / fit.clip_scale * math.sqrt(fit.lengths.k)
-        off = 0.0
+        bias = 0.0
         if fit.direction is not None:
             excess = fit.clip_scale * float(fit.tails.excess(norm, fit.lengths).root_mean_square)
-            off = excess * math.sqrt(fit.direction.covariance[0, 0])
+            bias = excess * math.sqrt(fit.direction.covariance[0, 0])
         answer = row @ theta.mean + mean + fit.expected_excess(norm)[0]
-        alone = theta.given(answer, row, np.array([[error**2]]))
+        private = theta.given(answer, row, np.array([[error**2]]))
         misfit = fit.misfit + _imputation_covariance(fit)
-        law = theta.wider(misfit).given(answer, row, np.array([[error**2 + off**2]]))
+        total = theta.wider(misfit).given(answer, row, np.array([[error**2 + bias**2]]))
         fit = replace(
             fit,
-            posterior=Gaussian(law.mean, alone.covariance),
-            misfit=eigenvalues_from(law.covariance - alone.covariance, 0.0),
+            posterior=Gaussian(total.mean, private.covariance),
+            misfit=eigenvalues_from(total.covariance - private.covariance, 0.0),
             shape=shape,
             variance_misfit=beyond * fit.variance,
         )
@@ -247,7 +255,7 @@ class FindLevel(Step):
 
 
 def _imputation_covariance(fit: CurrentFit) -> FloatArray:
-    """What errors in imputing missing values do to the coefficients."""
+    """The covariance of the coefficients' errors from imputation."""
     theta, seen = fit.posterior.mean, fit.columns.seen[:-1][~fit.unused]
     missing = 1 - float(np.mean(seen)) if len(seen) else 0.0
     covariance = missing**2 * product_covariance(fit.information.variance, np.outer(theta, theta))

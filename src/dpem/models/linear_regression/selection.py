@@ -1,6 +1,6 @@
-"""Regression on a few of many columns: they are chosen by the signs of residuals, so no scale need be known.
+"""Regression on a few of many columns, chosen by the signs of residuals, so that no scale need be known.
 
-The residuals are those from the middle of the response, later those from the fit on the columns chosen so far.
+Residuals are first those from the middle of the response, then those from the fit on the columns chosen so far.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dpem.tables.blocks import like
 
 @dataclass(frozen=True)
 class Signs(ScaledResiduals):
-    """The signs of residuals: from ``middle``, or from the fit ``theta`` on ``chosen`` in a frame."""
+    """The signs of residuals from ``middle``, or from the fit ``theta`` on the columns ``chosen`` in a frame."""
 
     middle: float = 0.0
     chosen: NDArray[np.intp] | None = field(default=None, repr=False)
@@ -51,8 +51,8 @@ class Signs(ScaledResiduals):
         centre = xp.full_like(y, self.middle)
         if self.chosen is not None and self.frame is not None and self.theta is not None:
             frame = self.frame
-            own = xp.stack([x[:, int(j)] for j in self.chosen], axis=1)
-            z = standardized(xp, own, frame.centre, frame.scale)
+            columns = xp.stack([x[:, int(j)] for j in self.chosen], axis=1)
+            z = standardized(xp, columns, frame.centre, frame.scale)
             full, _ = expected_rows(xp, z, frame.precision, np.zeros(frame.width))
             predictor = float(self.theta[0]) + xp.matmul(full, like(xp, frame.slopes(self.theta), x))
             centre = frame.y_centre + frame.y_spread * predictor
@@ -62,7 +62,7 @@ class Signs(ScaledResiduals):
 
 @dataclass(frozen=True)
 class FindMiddle(Step):
-    """Where the response lies between its bounds."""
+    """Release the middle of the response."""
 
     def describe(self) -> str:
         return "middle of the response"
@@ -76,7 +76,7 @@ class FindMiddle(Step):
 
 
 class Round(NamedTuple):
-    """Prices of a round of choices, and how many columns it chooses."""
+    """Prices of a round of choices, and the number of columns that it chooses."""
 
     choice: float
     columns: float
@@ -85,44 +85,44 @@ class Round(NamedTuple):
 
 
 class WideDivision(NamedTuple):
-    """Prices where columns are chosen first: of the middle, of each round, of what follows on the ``narrow.p`` chosen
-    columns, and how many columns are kept in the end.
+    """Prices of a fit that first chooses columns: of the middle, of each round and of the fit on the ``narrow.p``
+    chosen columns; and the number of columns ``retained`` in the end.
     """
 
     middle: float
     rounds: tuple[Round, ...]
     narrow: Division
-    kept: int
+    retained: int
 
 
 def wide_division(sizes: Sizes, sparsity: int, d: int) -> WideDivision:
-    """The division of the price where up to ``sparsity`` of d columns are kept, fewer if the price is too small.
+    """The division of the price if up to ``sparsity`` of d columns are retained, fewer if the price is too small.
 
-    What a round measures is averaged with what earlier ones did, so its price is not lost.
+    Moments of a round are averaged with those of earlier rounds, so their price is not lost.
     """
     rho = sizes.rho
-    each_takes = TUNING.rows_per_column * sizes.rows_per_person
-    most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / each_takes
+    needed = TUNING.rows_per_column * sizes.rows_per_person
+    most = math.inf if math.isinf(rho) else sizes.n * math.sqrt(2 * rho) / needed
     k = max(1, min(sparsity, d, math.floor(min(most, sizes.n / 3))))
-    over = min(math.ceil(TUNING.surplus * k), d)
-    counts = round_sizes(over, TUNING.rounds)
+    chosen = min(math.ceil(TUNING.surplus * k), d)
+    counts = round_sizes(chosen, TUNING.rounds)
     check = CHECK_SHARE / (1 - CHECK_SHARE) if sizes.check else 0.0
     middle, choice, *narrow = prices(rho, (*TUNING.wide, check))
-    own = Division(over, *narrow)
-    moments = prices(own.moments, itertools.accumulate(counts))
-    rounds = map(Round, prices(choice, counts), prices(own.columns, counts), moments, counts)
-    return WideDivision(middle, tuple(rounds), own, k)
+    division = Division(chosen, *narrow)
+    moments = prices(division.moments, itertools.accumulate(counts))
+    rounds = map(Round, prices(choice, counts), prices(division.columns, counts), moments, counts)
+    return WideDivision(middle, tuple(rounds), division, k)
 
 
 @dataclass(frozen=True)
 class SparseLinearRegression(LinearRegression):
-    """The same on at most ``sparsity`` columns of many, chosen by thresholds: no scale of the others need be known."""
+    """Linear regression on at most ``sparsity`` of many columns."""
 
     sparsity: int = 1
     gaussian: ClassVar[bool] = False
     jointly: ClassVar[bool] = False
 
-    def kept(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
+    def retained(self, values: FloatArray, covariance: FloatArray) -> NDArray[np.intp]:
         return best_columns(np.asarray(np.linalg.pinv(covariance[1:, 1:]), dtype=float), values[1:], self.sparsity)
 
     def residuals(self, state: LinearState) -> Signs:
@@ -142,18 +142,22 @@ class SparseLinearRegression(LinearRegression):
             steps += [ChooseColumns(part.choice, part.chosen), FindColumns(part.columns)]
             steps += [reference or FindMoments(part.moments, moment_radius(columns))]
         last = reference_steps(sizes)[1:] if reference else score_steps(division.narrow, sizes)
-        return (*steps, *last, KeepColumns(0.0, division.kept))
+        return (*steps, *last, KeepColumns(0.0, division.retained))
 
     def predict_fit(self, sizes: Sizes, steps: tuple[Step, ...]) -> PredictedFit:
         division = wide_division(sizes, self.sparsity, self.schema.width)
         if math.isinf(sizes.rho):
             return PredictedFit()
-        # of a column that explains its equal part of what all are expected to explain, beside the sign of a residual
-        signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / division.kept)) / math.pi
+        # mean sign of a residual above the median of a column that explains an equal part of the expected R²
+        signal = math.asin(math.sqrt((sizes.effect or TUNING.explained) / division.retained)) / math.pi
         price = math.fsum(part.choice for part in division.rounds)
         chance = miss_probability(signal, price, division.narrow.p, sizes, self.schema.width)
         most = min(self.sparsity, self.schema.width)
-        fewer = f"{division.kept} of the {most} columns can be chosen at this price." if division.kept < most else ""
-        lost = expected_loss(sizes, division.narrow._replace(p=division.kept))
+        fewer = (
+            f"{division.retained} of the {most} columns can be chosen at this price."
+            if division.retained < most
+            else ""
+        )
+        lost = expected_loss(sizes, division.narrow._replace(p=division.retained))
         prediction = predicted_fit(lost, sizes, chance, fewer)
         return prediction._replace(feasible=prediction.feasible and chance < 0.5)

@@ -1,4 +1,4 @@
-"""What a regression knows between its steps: all of it released or computed from what was released."""
+"""The state of a fit between its steps, which holds released numbers and functions of them only."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ NO_ESTIMATE, ONE_COLUMN = Estimate(0.0, math.inf), normal_lengths(1)
 
 
 class ErrorShape(NamedTuple):
-    """How far errors are from normal: their mean with a wide clip, in standard deviations, from where the clipped score
-    has it; by which part their variance grows with a wider clip; and the part that the histogram of the scores' lengths
-    leads to expect.
+    """How far errors are from normal: the change of their mean, in standard deviations, and the relative change of
+    their variance from the narrow clip to the wide one, and the change of the variance that the tails of the scores
+    predict.
     """
 
     skew: Estimate
@@ -43,34 +43,34 @@ class ErrorShape(NamedTuple):
 
 @dataclass(frozen=True)
 class CurrentFit:
-    """A regression that is being fitted. Coefficients are those of its :class:`Frame`; variances are in units of the
-    response's own.
+    """A regression that is being fitted, in the coordinates of its :class:`Frame`, with variances in units of the
+    response's variance.
     """
 
     columns: Columns
     frame: Frame
-    unused: NDArray[np.bool_]  # coordinates left out: levels too rare, columns that are nearly always missing
-    from_shares: NDArray[np.bool_]  # second moments of columns that follow from shares of levels
-    posterior: Gaussian  # the coefficients that the rows would give without noise
+    unused: NDArray[np.bool_]  # coordinates left out: rare levels, columns that are hardly observed or may be constant
+    from_shares: NDArray[np.bool_]  # second moments that follow from shares of levels
+    posterior: Gaussian  # of the coefficients that the rows would give without noise
     prior: FloatArray  # variances of the coefficients before any release
-    misfit: FloatArray  # covariance of what clipping and imputation may do to the coefficients
-    variance: float  # of the errors, with its standard error, and how far tails beyond the last clip may move it
+    misfit: FloatArray  # covariance of the coefficients' errors from clipping and imputation
+    variance: float  # of the errors, with its standard error
     variance_error: float
     present: float  # share of rows with a response, and its standard error
     present_error: float
     information: NoisyMatrix  # Σ aaᵀ/n of the rows
     expected_information: FloatArray
-    variance_misfit: float = 0.0
+    variance_misfit: float = 0.0  # how far tails beyond the last clip may increase the variance
     information_released: bool = False
     scores: tuple[ScoreAnswer, ...] = ()
-    residual_mean: Estimate = NO_ESTIMATE  # of the last release about the residuals at the posterior's mean
+    residual_mean: Estimate = NO_ESTIMATE  # from the last release of the residuals at the posterior's mean
     residual_variance: Estimate = NO_ESTIMATE
     shape: ErrorShape | None = None
     lengths: Lengths = ONE_COLUMN  # of rows in the frame
-    tails: Tails = USUAL_TAILS  # of scores, beyond those of normal errors
+    tails: Tails = USUAL_TAILS  # of scores, in excess of normal errors
     clips: Clips = NO_CLIPS  # of scores at present
-    clip_unit: float | None = None  # what clips are multiples of, once tails are known
-    direction: Gaussian | None = None  # of the excess of clipped scores, once it is measured
+    clip_unit: float | None = None  # the unit of clips once tails are released
+    direction: Gaussian | None = None  # of the clipped part of scores, once released
     converged: bool = True
 
     def query(self, kind: type[Q], schema: Schema, **settings: Any) -> Q:
@@ -78,21 +78,21 @@ class CurrentFit:
         return kind(schema, frame=self.frame, theta=self.posterior.mean, sigma=self.sigma, **settings)
 
     def expected_excess(self, norm: float) -> FloatArray:
-        """What clipping at this length, in the clips' unit, is expected to take off the score."""
+        """The expected clipped part of the score at this clip, in the unit of clips."""
         if self.direction is None:
             return np.zeros(len(self.prior))
         return self.clip_scale * float(self.tails.excess(norm, self.lengths).mean) * self.direction.mean
 
     def tails_square(self, low: float, high: float) -> float:
-        """By which part of the errors' variance long scores add to the mean square as a clip grows from ``low`` to
-        ``high`` standard deviations.
+        """The increase of the mean square, relative to the error variance, that long scores cause as a clip grows from
+        ``low`` to ``high`` standard deviations.
         """
         unit = self.clip_scale
         return self.tails.square(low * self.sigma / unit, high * self.sigma / unit) * unit**2 / self.variance
 
     @property
     def coefficient_error(self) -> float:
-        """What the errors of the coefficients add to the variance of residuals."""
+        """The part of the residuals' variance that is due to errors of the coefficients."""
         information = self.information.value
         return float(np.sum(self.posterior.covariance * information)) / max(float(information[0, 0]), 0.1)
 
@@ -103,13 +103,13 @@ class CurrentFit:
 
     @property
     def clip_scale(self) -> float:
-        """What clips are multiples of."""
+        """The unit of clips."""
         return self.sigma if self.clip_unit is None else self.clip_unit
 
 
 @dataclass(frozen=True)
 class LinearState(State):
-    """The state of a fit with what only a regression has."""
+    """The state of a linear regression."""
 
     columns: Columns | None = None
     moments: NoisyMatrix | None = None
