@@ -1,4 +1,4 @@
-"""What logistic and Poisson regression say of tables that were declared wrongly, and of too few events."""
+"""Diagnostics of logistic and Poisson regression: wrongly declared tables, collinear columns, few events."""
 
 import numpy as np
 import pandas as pd
@@ -14,70 +14,70 @@ COUNTS = pd.Series(RNG.poisson(np.exp(1 + 0.03 * (PEOPLE.age - 50))), name="visi
 LEVELS = {"region": ["north", "south", "west"], "ill": ["no", "yes"]}
 
 
-def found(y=ILL, bounds=(18, 100), kind=dpem.DPLogisticRegression, **more):
+def diagnostics_of(y=ILL, bounds=(18, 100), kind=dpem.DPLogisticRegression, **more):
     levels = {"region": LEVELS["region"]} if kind is dpem.DPPoissonRegression else LEVELS
     settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": {"age": bounds}, "levels": levels, "random_state": 0} | more
-    return {one.code: one for one in kind(**settings).fit(PEOPLE, y).diagnostics_}
+    return {diagnostic.code: diagnostic for diagnostic in kind(**settings).fit(PEOPLE, y).diagnostics_}
 
 
-def test_a_right_table_has_no_diagnostic():
-    assert found() == {}
-    assert found(COUNTS, kind=dpem.DPPoissonRegression, y_bounds=(0, 40)) == {}
+def test_a_correctly_declared_table_has_no_diagnostic():
+    assert diagnostics_of() == {}
+    assert diagnostics_of(COUNTS, kind=dpem.DPPoissonRegression, y_bounds=(0, 40)) == {}
 
 
-def test_a_level_that_no_row_has_is_checked_for_its_spelling():
-    """Noise may look like its rows, once in a while."""
+def test_for_a_level_without_rows_the_advice_is_to_check_the_spelling():
+    """Noise sometimes looks like rows of the level."""
     misspelt = {**LEVELS, "region": ["north", "South", "west"]}
-    all_wrong = [found(levels=misspelt, random_state=seed) for seed in range(5)]
-    rare = [wrong["rare-level"] for wrong in all_wrong if "rare-level" in wrong]
+    fits = [diagnostics_of(levels=misspelt, random_state=seed) for seed in range(5)]
+    rare = [found["rare-level"] for found in fits if "rare-level" in found]
     assert len(rare) >= 3
-    assert {one.columns for one in rare} == {("region=South",)}
+    assert {diagnostic.columns for diagnostic in rare} == {("region=South",)}
     assert "spelling" in rare[0].advice
-    assert {wrong["incomplete-rows"].severity for wrong in all_wrong} == {"warning"}
+    assert {found["incomplete-rows"].severity for found in fits} == {"warning"}
 
 
 @pytest.mark.parametrize("classes", [("No", "Yes"), (0, 1)])
-def test_responses_that_are_neither_class_are_a_warning_with_the_way_out(classes):
-    wrong = found(levels={"region": LEVELS["region"]}, classes=classes)["incomplete-rows"]
+def test_responses_that_are_neither_class_give_a_warning_that_names_classes(classes):
+    wrong = diagnostics_of(levels={"region": LEVELS["region"]}, classes=classes)["incomplete-rows"]
     assert wrong.severity == "warning"
     assert "classes=" in wrong.advice
 
 
-def test_few_events_are_said():
+def test_few_events_give_a_warning():
     rare = ILL.where(PEOPLE.age > 79.9, "no")
-    assert "'yes'" in found(rare, epsilon=4.0)["few-events"].message
+    assert "'yes'" in diagnostics_of(rare, epsilon=4.0)["few-events"].message
 
 
-def test_columns_and_counts_at_their_bounds_are_said():
-    assert found(bounds=(0, 30))["at-bound"].columns == ("age",)
-    clipped = found(COUNTS, kind=dpem.DPPoissonRegression, y_bounds=(0, 2))["response-at-bound"]
+def test_columns_and_counts_at_their_bounds_give_a_warning():
+    assert diagnostics_of(bounds=(0, 30))["at-bound"].columns == ("age",)
+    clipped = diagnostics_of(COUNTS, kind=dpem.DPPoissonRegression, y_bounds=(0, 2))["response-at-bound"]
     assert "y_bounds" in clipped.advice
 
 
-def test_zeros_and_ones_are_not_at_a_bound():
+def test_columns_of_zeros_and_ones_are_not_at_a_bound():
     two = (COUNTS > 2).astype(float).rename("many")
-    assert found(two, kind=dpem.DPPoissonRegression, y_bounds=(0, 1)) == {}
+    assert diagnostics_of(two, kind=dpem.DPPoissonRegression, y_bounds=(0, 1)) == {}
     frame = pd.DataFrame({"old": (PEOPLE.age > 35) + 1.0, "young": (PEOPLE.age < 25) * 1.0})
     model = dpem.DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds={"old": (1, 2), "young": (0, 1)}, random_state=0)
-    codes = {one.code for one in model.fit(frame, (ILL == "yes").astype(float)).diagnostics_}
+    codes = {diagnostic.code for diagnostic in model.fit(frame, (ILL == "yes").astype(float)).diagnostics_}
     assert not codes & {"at-bound", "wide-bounds"}
 
 
 @pytest.mark.parametrize("kind", [dpem.DPLogisticRegression, dpem.DPPoissonRegression])
-def test_wide_bounds_are_said_of_a_column_in_the_middle_of_them(kind):
+def test_wide_bounds_of_a_centred_column_give_a_warning(kind):
     rng = np.random.default_rng(0)
     x = pd.DataFrame({"x": rng.uniform(-1, 1, 5000)})
     y = (rng.random(5000) < 1 / (1 + np.exp(-x.x))).to_numpy().astype(float)
     given = {} if kind is dpem.DPLogisticRegression else {"y_bounds": (0, 5)}
     for half, columns in ((40, [("x",)]), (2, [])):
         model = kind(epsilon=1.0, delta=1e-6, bounds=(-half, half), random_state=0, **given).fit(x, y)
-        assert [own.columns for own in model.diagnostics_ if own.code == "wide-bounds"] == columns
+        assert [diagnostic.columns for diagnostic in model.diagnostics_ if diagnostic.code == "wide-bounds"] == columns
 
 
 @pytest.mark.parametrize(
-    ("correlation", "epsilon", "said"), [(0.99, 1.0, False), (0.99999, 1.0, True), (0.5, 1.0, False)]
+    ("correlation", "epsilon", "is_named"), [(0.99, 1.0, False), (0.99999, 1.0, True), (0.5, 1.0, False)]
 )
-def test_columns_whose_difference_noise_hides_are_called_collinear(correlation, epsilon, said):
+def test_columns_whose_difference_noise_hides_are_collinear(correlation, epsilon, is_named):
     """A correlation of .99 is resolved: the coefficients hold maximum likelihood's."""
     rng = np.random.default_rng(0)
     a, c = rng.standard_normal((2, 10_000))
@@ -87,8 +87,8 @@ def test_columns_whose_difference_noise_hides_are_called_collinear(correlation, 
     rows = pd.DataFrame({"a": a, "c": c})
     best = dpem.DPLogisticRegression(epsilon=np.inf, **known).fit(rows, y)
     model = dpem.DPLogisticRegression(epsilon=epsilon, random_state=0, **known).fit(rows, y)
-    columns = [one.columns for one in model.diagnostics_ if one.code == "collinear"]
-    assert columns == ([("a", "c")] if said else [])
-    if not said:
+    columns = [diagnostic.columns for diagnostic in model.diagnostics_ if diagnostic.code == "collinear"]
+    assert columns == ([("a", "c")] if is_named else [])
+    if not is_named:
         assert np.all(np.abs(model.coef_ - best.coef_) < 2 * model.standard_errors_[1:])
         assert np.all(model.standard_errors_ < 1.5 * best.standard_errors_)

@@ -16,8 +16,8 @@ LEVELS = {"g": ["a", "b", "c"], "h": [0, 1]}
 
 def terms_and_schema(text):
     formula = compiled(f"y ~ {text}", BOUNDS, LEVELS, needs_y=True)
-    levels = {name: own.values for name, own in formula.column_levels.items()}
-    labels = {name: own.labels for name, own in formula.column_levels.items()}
+    levels = {name: entry.values for name, entry in formula.column_levels.items()}
+    labels = {name: entry.labels for name, entry in formula.column_levels.items()}
     return ImpliedTerms(formula), Schema.of(formula.names, formula.column_bounds, levels, labels=labels)
 
 
@@ -43,7 +43,7 @@ def terms_and_schema(text):
 def test_terms_that_others_determine_are_implied_and_exact(text, implied):
     terms, schema = terms_and_schema(text)
     mask = terms.mask(schema)
-    assert [name for name, own in zip(schema.names, mask, strict=True) if own] == implied
+    assert [name for name, is_implied in zip(schema.names, mask, strict=True) if is_implied] == implied
     rng = np.random.default_rng(0)
     draws = {"x": rng.uniform(1, 10, 500), "z": rng.uniform(-2, 4, 500)}
     codes = {"g": rng.integers(0, 3, 500).astype(float), "h": rng.integers(0, 2, 500).astype(float)}
@@ -53,7 +53,7 @@ def test_terms_that_others_determine_are_implied_and_exact(text, implied):
     assert np.abs(terms.fill(schema, hidden) - whole).max() < 1e-6
 
 
-def test_a_term_whose_factor_is_not_among_the_coordinates_is_drawn_itself():
+def test_a_term_whose_factor_is_not_chosen_is_not_implied():
     terms, schema = terms_and_schema("g * x")
     some = schema.take(np.array([0, 2, 3]))  # the first level, x, and an interaction
     assert some.names == ("g=b", "x", "g=b:x")
@@ -62,7 +62,7 @@ def test_a_term_whose_factor_is_not_among_the_coordinates_is_drawn_itself():
 
 @pytest.mark.parametrize("kind", [dpem.DPLogisticRegression, dpem.DPPoissonRegression])
 def test_a_square_and_a_cube_beside_the_column_are_estimated_without_bias(kind):
-    """Rows drawn for x, x² and x³ apart cannot follow correlations of .99: estimates were 10 standard errors off."""
+    """Separate surrogate columns for x, x² and x³ cannot have correlations of .99: errors were 10 SE."""
     rng = np.random.default_rng(0)
     x, z = rng.uniform(0, 10, 8000), rng.choice(["a", "b"], 8000)
     eta = -2 + 0.5 * x - 0.04 * x**2 + 0.4 * (z == "b")
@@ -75,10 +75,10 @@ def test_a_square_and_a_cube_beside_the_column_are_estimated_without_bias(kind):
     model = kind.from_formula(formula, epsilon=3.0, random_state=1, **known).fit(rows)
     assert np.all(np.abs(model.coef_ - best.coef_) < 2 * model.standard_errors_[1:])
     assert np.all(model.standard_errors_ < 2 * best.standard_errors_)
-    assert "collinear" not in {found.code for found in model.diagnostics_}
+    assert "collinear" not in {diagnostic.code for diagnostic in model.diagnostics_}
 
 
-def test_the_column_of_a_spline_is_released_in_the_place_of_its_terms(tmp_path):
+def test_the_column_of_a_spline_is_released_instead_of_its_terms(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(5, 1.5, 10_000)
     rows = pd.DataFrame({"x": x, "y": (rng.random(10_000) < 1 / (1 + np.exp(-np.sin(x)))) * 1.0})
@@ -90,6 +90,6 @@ def test_the_column_of_a_spline_is_released_in_the_place_of_its_terms(tmp_path):
     assert model.coef_[-1] == 0
     assert list(model.summary().index) == ["intercept", *model.coef_names_[:-1]]
     assert np.all(np.abs(model.coef_ - best.coef_)[:-1] < 2.5 * model.standard_errors_[1:])
-    assert "collinear" not in {found.code for found in model.diagnostics_}
+    assert "collinear" not in {diagnostic.code for diagnostic in model.diagnostics_}
     dpem.save_model(model, tmp_path / "m.json")
     assert dpem.load_model(tmp_path / "m.json").predict_proba(rows) == pytest.approx(model.predict_proba(rows))

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:expect little")
 RIGHT, BETA = [0, 5, 20], np.array([0.6, -0.8, 0.4])
 
 
-def drawn(kind, n, seed, d=50):
+def simulate(kind, n, seed, d=50):
     """Three of the columns matter, one of them has two values; a fourth is correlated with the first."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
@@ -46,7 +46,7 @@ def estimator(kind, **more):
 def test_the_right_columns_of_fifty_are_kept(kind):
     truth = BETA if kind == "logistic" else 0.5 * BETA
     for seed in range(3):
-        model = estimator(kind, random_state=seed).fit(*drawn(kind, 20_000, seed))
+        model = estimator(kind, random_state=seed).fit(*simulate(kind, 20_000, seed))
         assert model.support_.tolist() == RIGHT
         assert (np.abs(model.coef_[RIGHT] - truth) < 4 * model.standard_errors_[1:]).all()
         assert np.count_nonzero(model.coef_) == 3
@@ -54,7 +54,7 @@ def test_the_right_columns_of_fifty_are_kept(kind):
 
 
 def test_without_privacy_it_is_maximum_likelihood_on_the_best_columns():
-    X, y = drawn("logistic", 4000, 7, d=25)
+    X, y = simulate("logistic", 4000, 7, d=25)
     model = estimator("logistic", epsilon=math.inf, random_state=None).fit(X, y)
     assert model.support_.tolist() == RIGHT
     reference = sm.Logit(y, sm.add_constant(X[:, RIGHT])).fit(disp=0)
@@ -92,7 +92,7 @@ def test_the_sensitivity_of_choices_is_reached_and_never_exceeded(family):
     pairs = [(row[None], np.array([u])) for row in rows for u in (-1 / 3, 1 / 3, 1.0, -1.0, np.nan)]
     mean = MeanResidual(schema, source)
     each = np.array([mean.contributions(numpy_api, *pair) for pair in pairs])
-    worst = max(np.linalg.norm(each - one, axis=1).max() for one in each)
+    worst = max(np.linalg.norm(each - row, axis=1).max() for row in each)
     assert 1.5 < worst <= mean.bound.l2
     scores = ThresholdScores(schema, source, mean=0.4, without=np.array([1]))
     folded = np.array([scores.contributions(numpy_api, *pair) for pair in pairs])
@@ -112,18 +112,18 @@ ODD = ("outlier with both signs", "the largest numbers", "nothing observed, far 
 
 
 @pytest.mark.parametrize("kind", ["logistic", "poisson"])
-def test_an_odd_row_shows_in_no_query_and_no_word(kind):
-    X, y = drawn(kind, 200, 5, d=22)
+def test_an_outlier_changes_no_query_and_no_message(kind):
+    X, y = simulate(kind, 200, 5, d=22)
     rows = Table("as drawn", X, y)
     model = estimator(kind, **PRICE, bounds=(-4, 4), random_state=None)
     first = record(model, *in_memory(rows))
     assert "refused" not in first.outcome
     assert list(excess_cost(first, **PRICE)) == []
-    for other in (one for one in neighbours(rows, np.ones(22), missing=True, broken=True) if one.name in ODD):
+    for other in (table for table in neighbours(rows, np.ones(22), missing=True, broken=True) if table.name in ODD):
         assert compare(first, record(model, *in_memory(other), frozen=first)).faults == [], other.name
 
 
-def test_a_plan_says_how_likely_a_column_is_missed():
+def test_a_plan_states_the_probability_that_a_column_is_missed():
     few, many = (
         dpem.plan("logistic-regression", n=n, d=50, epsilon=1.0, delta=1e-6, sparsity=3) for n in (500, 20_000)
     )
@@ -138,8 +138,8 @@ def test_a_plan_says_how_likely_a_column_is_missed():
     ("wrong", "words"),
     [({"sparsity": 0}, "sparsity"), ({"weights": "x1", "max_weight": 2.0}, "the choice of columns does not use them")],
 )
-def test_what_is_wrong_is_refused_in_a_sentence(wrong, words):
-    X, y = drawn("logistic", 100, 7, d=21)
+def test_wrong_arguments_are_refused_by_name(wrong, words):
+    X, y = simulate("logistic", 100, 7, d=21)
     frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(21)])
     with pytest.raises(ValueError, match=words):
         estimator("logistic", **wrong).fit(frame, y)

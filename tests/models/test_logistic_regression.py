@@ -17,7 +17,7 @@ from dpem.tables.schema import Schema
 BETA = np.array([0.8, -0.5, 0.0])
 
 
-def drawn(n, seed, intercept=-0.5):
+def simulate(n, seed, intercept=-0.5):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3))
     X[:, 1] = rng.random(n) < 0.4
@@ -25,53 +25,53 @@ def drawn(n, seed, intercept=-0.5):
     return X, y.astype(float)
 
 
-def fitted(X, y, **more):
+def fit(X, y, **more):
     settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5, 5), "random_state": 0} | more
     return dpem.DPLogisticRegression(**settings).fit(X, y)
 
 
 def test_without_privacy_it_is_maximum_likelihood():
-    X, y = drawn(3000, 0)
-    model = fitted(X, y, epsilon=math.inf, random_state=None, bounds=(-8, 8))
+    X, y = simulate(3000, 0)
+    model = fit(X, y, epsilon=math.inf, random_state=None, bounds=(-8, 8))
     reference = sm.Logit(y, sm.add_constant(X)).fit(disp=0)
     assert np.abs(np.append(model.intercept_, model.coef_) - reference.params).max() < 1e-6
     assert np.abs(model.standard_errors_ - reference.bse).max() < 1e-6
 
 
 def test_incomplete_rows_and_other_responses_count_as_missing():
-    X, y = drawn(3000, 1)
+    X, y = simulate(3000, 1)
     X[:200, 0], y[200:300], y[300:400] = np.nan, np.nan, 2.0
-    model = fitted(X, y, epsilon=math.inf, random_state=None, bounds=(-8, 8))
+    model = fit(X, y, epsilon=math.inf, random_state=None, bounds=(-8, 8))
     reference = sm.Logit(y[400:], sm.add_constant(X[400:])).fit(disp=0)
     assert np.abs(np.append(model.intercept_, model.coef_) - reference.params).max() < 1e-6
     assert model.complete_share_ == pytest.approx(2600 / 3000)
-    assert [found.code for found in model.diagnostics_] == ["incomplete-rows"]
+    assert [diagnostic.code for diagnostic in model.diagnostics_] == ["incomplete-rows"]
 
 
 def test_intervals_hold_the_truth():
-    """Of 4 coefficients in 30 fits about 95 % are held, a glance: `make glm` has hundreds. The seeds are fixed."""
+    """Of 4 coefficients in 30 fits about 95 % are held, with fixed seeds; `python -m studies.glm` has hundreds."""
     truth, held = np.append(-0.5, BETA), []
     for seed in range(30):
-        low, high = fitted(*drawn(4000, 100 + seed), random_state=seed, check=False).conf_int().T
+        low, high = fit(*simulate(4000, 100 + seed), random_state=seed, check=False).conf_int().T
         held.append((low <= truth) & (truth <= high))
     assert np.mean(held) >= 0.87
 
 
-def test_texts_and_odd_codes_of_the_response():
-    X, y = drawn(3000, 2)
+def test_texts_and_any_two_numbers_may_be_the_classes():
+    X, y = simulate(3000, 2)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    plain = fitted(frame, y)
+    plain = fit(frame, y)
     texts = pd.Series(np.where(y > 0, "yes", "no"), name="ill")
-    by_levels = fitted(frame, texts, levels={"ill": ["no", "yes"]})
-    by_classes = fitted(frame, texts, classes=("no", "yes"))
-    by_codes = fitted(frame, y + 1, classes=(1, 2))
+    by_levels = fit(frame, texts, levels={"ill": ["no", "yes"]})
+    by_classes = fit(frame, texts, classes=("no", "yes"))
+    by_codes = fit(frame, y + 1, classes=(1, 2))
     for other in (by_levels, by_classes, by_codes):
         assert other.coef_ == pytest.approx(plain.coef_, rel=1e-9)
     assert set(by_levels.predict(frame)) == {"no", "yes"}
     assert set(by_codes.predict(frame)) == {1.0, 2.0}
     assert by_classes.predict_proba(frame).sum(axis=1) == pytest.approx(np.ones(3000))
-    reversed_ = fitted(frame, texts, classes=("yes", "no"), epsilon=math.inf, random_state=None)
-    assert reversed_.coef_ == pytest.approx(-fitted(frame, y, epsilon=math.inf, random_state=None).coef_, abs=1e-9)
+    reversed_ = fit(frame, texts, classes=("yes", "no"), epsilon=math.inf, random_state=None)
+    assert reversed_.coef_ == pytest.approx(-fit(frame, y, epsilon=math.inf, random_state=None).coef_, abs=1e-9)
 
 
 def test_factors_have_a_coefficient_for_each_level_but_the_first():
@@ -80,7 +80,7 @@ def test_factors_have_a_coefficient_for_each_level_but_the_first():
     effect = {"north": 0.0, "south": 1.0, "west": -1.0}
     y = (rng.random(8000) < 1 / (1 + np.exp(-np.vectorize(effect.get)(region)))).astype(float)
     frame = pd.DataFrame({"region": region})
-    model = fitted(frame, y, levels={"region": ["north", "south", "west"]}, bounds=None)
+    model = fit(frame, y, levels={"region": ["north", "south", "west"]}, bounds=None)
     assert model.coef_names_ == ("region=south", "region=west")
     # standard errors are about 0.07: five of them
     assert model.coef_ == pytest.approx([1.0, -1.0], abs=0.35)
@@ -93,7 +93,7 @@ def test_surrogate_rows_have_the_released_shares_and_correlations():
     level = rng.choice(6, 20_000, p=[0.3, 0.3, 0.2, 0.1, 0.06, 0.04]).astype(float)
     x = np.column_stack([latent[:, 0], 0.7 * latent[:, 0] + 0.7 * latent[:, 1] + 0.5 * (level == 2), level])
     y = (rng.random(20_000) < 0.5).astype(float)
-    model = fitted(
+    model = fit(
         pd.DataFrame(x, columns=["a", "b", "g"]), y, epsilon=2.0,
         levels={"g": [0, 1, 2, 3, 4, 5]}, bounds={"a": (-5, 5), "b": (-5, 5)},
     )  # fmt: skip
@@ -106,27 +106,27 @@ def test_surrogate_rows_have_the_released_shares_and_correlations():
     assert correlation[1, 3] == pytest.approx(true[1, 2], abs=0.08)
 
 
-def test_levels_that_no_row_has_and_constant_columns_are_no_obstacle():
+def test_levels_without_rows_and_constant_columns_are_fitted():
     rng = np.random.default_rng(11)
     frame = pd.DataFrame({"g": rng.choice(["a", "b"], 3000), "x": np.full(3000, 2.0), "z": rng.standard_normal(3000)})
     y = (rng.random(3000) < 1 / (1 + np.exp(-frame.z.to_numpy()))).astype(float)
     for seed in range(5):
         levels = {"g": ["a", "b", "c", "d", "e", "f"]}
-        model = fitted(frame, y, levels=levels, bounds={"x": (0, 10), "z": (-5, 5)}, random_state=seed)
+        model = fit(frame, y, levels=levels, bounds={"x": (0, 10), "z": (-5, 5)}, random_state=seed)
         assert abs(model.coef_[-1] - 1) < 5 * model.standard_errors_[-1]
         errors = dict(zip(model.summary().index, model.standard_errors_, strict=True))
         assert min(errors[f"g={level}"] for level in "cdef") > 3 * errors["g=b"]
 
 
 def _score(schema, clip):
-    turn = np.array([[1.0, 0.3, 0.0], [0.0, 4.0, 1.0], [0.2, 0.0, 2.0]])
-    return Score(schema, Bernoulli(), Predictor(np.array([0.4, 2.0, -3.0])), turn, clip)
+    whitening = np.array([[1.0, 0.3, 0.0], [0.0, 4.0, 1.0], [0.2, 0.0, 2.0]])
+    return Score(schema, Bernoulli(), Predictor(np.array([0.4, 2.0, -3.0])), whitening, clip)
 
 
 def _worst(query, rows, responses):
     each = [query.contributions(numpy_api, row[None], np.array([r])) for row in rows for r in responses]
     each = np.array([*each, np.zeros_like(each[0])])
-    return max(np.linalg.norm(each - one, axis=1).max() for one in each)
+    return max(np.linalg.norm(each - row, axis=1).max() for row in each)
 
 
 def test_the_sensitivity_of_scores_is_reached_and_never_exceeded():
@@ -140,16 +140,16 @@ def test_the_sensitivity_of_scores_is_reached_and_never_exceeded():
     moments = Moments(schema, Bernoulli(), 1.5, np.zeros(2), np.full(2, 0.2))
     worst = _worst(moments, rows, (1 / 3, np.nan))
     assert 0.9 * math.sqrt(2) * 1.5**2 < worst <= moments.bound.l2
-    turn = np.array([[1.0, 0, 0], [0, 6, 1], [0, 0, 8]])
-    information = Information(schema, Bernoulli(), 1.2, Predictor(np.array([0.2, 1.0, -2.0])), turn)
+    whitening = np.array([[1.0, 0, 0], [0, 6, 1], [0, 0, 8]])
+    information = Information(schema, Bernoulli(), 1.2, Predictor(np.array([0.2, 1.0, -2.0])), whitening)
     worst = _worst(information, rows, (1 / 3, np.nan))
     assert 0.9 * math.sqrt(2) * 1.2**2 < worst <= information.bound.l2
 
 
-def test_saved_and_loaded_it_predicts_the_same(tmp_path):
-    X, y = drawn(3000, 6)
+def test_a_saved_and_loaded_model_predicts_the_same(tmp_path):
+    X, y = simulate(3000, 6)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    model = fitted(frame, pd.Series(np.where(y > 0, "yes", "no"), name="ill"), levels={"ill": ["no", "yes"]})
+    model = fit(frame, pd.Series(np.where(y > 0, "yes", "no"), name="ill"), levels={"ill": ["no", "yes"]})
     dpem.save_model(model, tmp_path / "model.json")
     again = dpem.load_model(tmp_path / "model.json")
     assert again.predict_proba(frame) == pytest.approx(model.predict_proba(frame))
@@ -168,18 +168,18 @@ def test_the_plan_predicts_the_loss_and_refuses_too_few_rows():
         dpem.plan("logistic-regression", n=5, d=5, epsilon=1.0, delta=1e-6)
 
 
-def test_a_separated_response_is_said():
+def test_a_separated_response_gives_a_warning():
     rng = np.random.default_rng(7)
     X = rng.standard_normal((5000, 2))
-    model = fitted(X, (X[:, 0] > 0).astype(float), epsilon=8.0)
-    assert "separation" in [found.code for found in model.diagnostics_]
+    model = fit(X, (X[:, 0] > 0).astype(float), epsilon=8.0)
+    assert "separation" in [diagnostic.code for diagnostic in model.diagnostics_]
 
 
 @pytest.mark.parametrize("wrong", ["yes", (1,), (0, 1, 2), {"a": 1}])
-def test_wrong_classes_are_refused_in_a_sentence(wrong):
-    X, y = drawn(100, 8)
+def test_wrong_classes_are_refused_by_name(wrong):
+    X, y = simulate(100, 8)
     with pytest.raises(ValueError, match="classes must be the two levels"):
-        fitted(X, y, classes=wrong)
+        fit(X, y, classes=wrong)
 
 
 def test_empty_bins_do_not_make_a_column_wide():
@@ -191,9 +191,9 @@ def test_empty_bins_do_not_make_a_column_wide():
 
 
 def test_columns_of_new_rows_that_differ_are_named():
-    X, y = drawn(500, 10)
+    X, y = simulate(500, 10)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    model = fitted(frame, y)
+    model = fit(frame, y)
     with pytest.raises(ValueError, match="lacks column 'c' of the fit, and has column 'd', which the fit did not have"):
         model.predict(frame.rename(columns={"c": "d"}))
     with pytest.raises(ValueError, match="another order than the fit; give them as 'a', 'b', 'c'"):
@@ -207,13 +207,13 @@ def test_with_too_few_rows_predictors_stay_small():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((500, 6))
     y = (rng.random(500) < 1 / (1 + np.exp(-X[:, 0]))).astype(float)
-    fits = (fitted(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed) for seed in range(20))
+    fits = (fit(X, y, epsilon=0.5, bounds=(-8, 12), random_state=seed) for seed in range(20))
     squares = [np.mean(model.decision_function(X) ** 2) for model in fits]
     assert np.median(squares) < 0.5
     assert np.quantile(squares, 0.9) < 6
 
 
-def test_a_score_leaves_out_responses_that_are_no_class_and_quotes_none():
+def test_the_accuracy_leaves_out_responses_that_are_no_class():
     rng = np.random.default_rng(0)
     X = rng.uniform(0, 1, (500, 2))
     y = np.where(X[:, 0] > rng.random(500), "yes", "no").astype(object)

@@ -18,7 +18,7 @@ from dpem.tables.schema import Schema
 BETA = np.array([0.4, -0.3, 0.0])
 
 
-def drawn(n, seed, dispersion=1.0):
+def simulate(n, seed, dispersion=1.0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, 3))
     X[:, 1] = rng.random(n) < 0.4
@@ -28,14 +28,14 @@ def drawn(n, seed, dispersion=1.0):
     return X, rng.poisson(mean).astype(float)
 
 
-def fitted(X, y, **more):
+def fit(X, y, **more):
     settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5, 5), "y_bounds": (0, 60), "random_state": 0} | more
     return dpem.DPPoissonRegression(**settings).fit(X, y)
 
 
 def test_without_privacy_it_is_maximum_likelihood():
-    X, y = drawn(3000, 0, 2.0)
-    model = fitted(X, y, epsilon=math.inf, random_state=None, bounds=(-8, 8), y_bounds=(0, 1000))
+    X, y = simulate(3000, 0, 2.0)
+    model = fit(X, y, epsilon=math.inf, random_state=None, bounds=(-8, 8), y_bounds=(0, 1000))
     reference = sm.GLM(y, sm.add_constant(X), family=sm.families.Poisson()).fit(scale="X2")
     assert np.abs(np.append(model.intercept_, model.coef_) - reference.params).max() < 1e-6
     assert np.abs(model.standard_errors_ - reference.bse).max() < 1e-6
@@ -51,30 +51,30 @@ def test_offsets_and_exposures_are_those_of_statsmodels(kind):
     frame = pd.DataFrame({"x": x, "time": column})
     bounds = {"x": (-6, 6), "time": (0.5, 8.0) if kind == "exposure" else (-0.7, 2.1)}
     same = {"bounds": bounds, "y_bounds": (0, 100), kind: "time"}
-    exact = fitted(frame, y, epsilon=math.inf, random_state=None, **same)
+    exact = fit(frame, y, epsilon=math.inf, random_state=None, **same)
     reference = sm.GLM(y, sm.add_constant(x), family=sm.families.Poisson(), offset=np.log(years)).fit()
     assert [exact.intercept_, exact.coef_[0]] == pytest.approx(reference.params, abs=1e-6)
     assert exact.predict(frame) == pytest.approx(reference.fittedvalues, rel=1e-5)
-    private = fitted(frame, y, **same)
+    private = fit(frame, y, **same)
     assert list(private.summary().index) == ["intercept", "x"]
     error = np.array([private.intercept_, private.coef_[0]]) - reference.params
     assert (np.abs(error) < 5 * private.standard_errors_).all()
 
 
-def test_intervals_hold_the_truth_and_overdispersion_is_said():
-    """40 intervals, a glance: `make glm` has hundreds. The seeds are fixed."""
+def test_intervals_hold_the_truth_and_overdispersion_is_diagnosed():
+    """40 intervals, with fixed seeds; `python -m studies.glm` has hundreds."""
     truth, held, reported = np.append(0.5, BETA), [], []
     for seed in range(10):
-        model = fitted(*drawn(4000, 100 + seed, 1.0 if seed % 2 else 3.0), random_state=seed, check=False)
+        model = fit(*simulate(4000, 100 + seed, 1.0 if seed % 2 else 3.0), random_state=seed, check=False)
         low, high = model.conf_int().T
         held.append((low <= truth) & (truth <= high))
-        reported.append("overdispersion" in [found.code for found in model.diagnostics_])
+        reported.append("overdispersion" in [diagnostic.code for diagnostic in model.diagnostics_])
     assert np.mean(held) >= 0.85
     assert np.mean(reported[::2]) >= 0.8
     assert np.mean(reported[1::2]) <= 0.2
 
 
-def test_means_of_clipped_counts():
+def test_the_mean_excess_and_shortfall_of_counts():
     counts = np.arange(400)
     for mu, phi in ((0.3, 1.0), (4.0, 1.0), (4.0, 3.0), (30.0, 5.0)):
         law = stats.poisson(mu) if phi == 1 else stats.nbinom(mu / (phi - 1), 1 / phi)
@@ -85,7 +85,7 @@ def test_means_of_clipped_counts():
             assert mean_excess(np.array(b), np.array(mu), phi) == pytest.approx(above, abs=1e-9)
 
 
-def test_the_dispersion_of_invented_counts_is_found():
+def test_the_dispersion_of_simulated_counts_is_estimated():
     rng = np.random.default_rng(2)
     eta = rng.normal(0.5, 0.6, 20_000)
     mu = np.exp(eta)
@@ -95,7 +95,7 @@ def test_the_dispersion_of_invented_counts_is_found():
         assert dispersion_of(capped, 1e-6, eta, 40.0)[0] == pytest.approx(phi, rel=0.08)
 
 
-def test_a_dispersion_that_no_law_reaches_is_not_the_largest_that_is_tried():
+def test_a_mean_of_squares_above_its_maximum_gives_the_dispersion_of_the_maximum():
     """Capped at 34, squares have at most the mean 3.6, at a dispersion of about 15, and 1.8 at 512."""
     phi, error = dispersion_of(30.0, 1.0, np.full(2000, 0.5), 34.0)
     assert 8 < phi < 30
@@ -105,24 +105,24 @@ def test_a_dispersion_that_no_law_reaches_is_not_the_largest_that_is_tried():
 def test_sensitivities_are_reached_and_never_exceeded():
     schema = Schema.of(["a", "b"], {"a": (-1.0, 1.0), "b": (-1.0, 1.0)}, {}, y_bounds=(0.0, 100.0))
     family, predictor = Poisson(50.0, 50.0, 1.5), Predictor(np.array([0.4, 1.0, -1.5]))
-    turn = np.array([[1.0, 0.3, 0.0], [0.0, 4.0, 1.0], [0.2, 0.0, 2.0]])
+    whitening = np.array([[1.0, 0.3, 0.0], [0.0, 4.0, 1.0], [0.2, 0.0, 2.0]])
     rng = np.random.default_rng(3)
     rows = np.vstack([rng.uniform(-1, 1, (60, 2)), [[1, 1], [-1, -1], [1, -1], [-1, 1], [np.nan, 0]]])
     for query, bound in (
-        (Score(schema, family, predictor, turn, 0.5), 1.0),
+        (Score(schema, family, predictor, whitening, 0.5), 1.0),
         (PearsonSquares(schema, family, predictor, 0.5, 20.0), 20.0),
     ):
         each = [query.contributions(numpy_api, row[None], np.array([u])) for row in rows for u in (-1, -0.9, 1, np.nan)]
         each = np.array(each)
-        worst = max(np.linalg.norm(each - one, axis=1).max() for one in each)
+        worst = max(np.linalg.norm(each - row, axis=1).max() for row in each)
         assert 0.9 * bound < worst <= query.bound.l2
 
 
-def test_saved_and_loaded_it_predicts_the_same(tmp_path):
-    X, y = drawn(3000, 6)
+def test_a_saved_and_loaded_model_predicts_the_same(tmp_path):
+    X, y = simulate(3000, 6)
     frame = pd.DataFrame(X, columns=["a", "b", "time"]).assign(time=np.exp(0.1 * X[:, 2]))
     bounds = {"a": (-5, 5), "b": (0, 1), "time": (0.5, 2.0)}
-    model = fitted(frame, y, bounds=bounds, exposure="time")
+    model = fit(frame, y, bounds=bounds, exposure="time")
     dpem.save_model(model, tmp_path / "model.json")
     again = dpem.load_model(tmp_path / "model.json")
     assert again.predict(frame) == pytest.approx(model.predict(frame))
@@ -141,9 +141,9 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path):
         ({"offset": "x0", "exposure": "x1"}, "must not both be given"),
     ],
 )
-def test_what_is_wrong_is_refused_in_a_sentence(wrong, words):
+def test_wrong_arguments_are_refused_by_name(wrong, words):
     with pytest.raises(ValueError, match=words):
-        fitted(*drawn(100, 7), **wrong)
+        fit(*simulate(100, 7), **wrong)
 
 
 @pytest.mark.filterwarnings("ignore:expect little more than noise")
@@ -159,16 +159,18 @@ def test_predicted_counts_are_at_most_the_upper_bound():
     assert frame["mean_ci_upper"].max() <= 30
 
 
-def test_counts_that_a_few_large_ones_decide_are_a_warning():
+def test_extreme_overdispersion_is_a_warning():
     rng = np.random.default_rng(6)
     x = rng.normal(0, 1, 6000)
     y = rng.negative_binomial(0.1, 0.1 / (0.1 + np.exp(3 + 0.5 * x)))
     model = dpem.DPPoissonRegression(epsilon=2.0, delta=1e-6, bounds=(-5, 5), y_bounds=(0, 2000), random_state=0)
     model.fit(x[:, None], y)
-    assert [found.severity for found in model.diagnostics_ if found.code == "overdispersion"] == ["warning"]
+    assert [diagnostic.severity for diagnostic in model.diagnostics_ if diagnostic.code == "overdispersion"] == [
+        "warning"
+    ]
 
 
-def test_rare_values_that_noise_hides_have_no_huge_effect():
+def test_rare_values_that_noise_hides_have_a_moderate_effect():
     """As months in prison of few arrested men: the effect of 12 of them was exp(22), which a bound only hides."""
     rng = np.random.default_rng(7)
     x = np.where(rng.random(2000) < 0.04, rng.uniform(1, 12, 2000), 0.0)
@@ -179,7 +181,7 @@ def test_rare_values_that_noise_hides_have_no_huge_effect():
 
 
 def test_bounds_of_the_response_that_are_much_too_wide_are_named():
-    X, y = drawn(4000, 8)
+    X, y = simulate(4000, 8)
     for high, codes in ((60, []), (600, ["wide-bounds"])):
-        model = fitted(X, y, y_bounds=(0, high), check=False)
-        assert [own.code for own in model.diagnostics_ if own.code == "wide-bounds"] == codes
+        model = fit(X, y, y_bounds=(0, high), check=False)
+        assert [diagnostic.code for diagnostic in model.diagnostics_ if diagnostic.code == "wide-bounds"] == codes
