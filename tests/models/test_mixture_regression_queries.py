@@ -331,7 +331,7 @@ def test_the_fit_check_counts_missed_rows_and_keeps_its_bound():
         warnings.simplefilter("ignore")
         model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-40, 40), random_state=0)
         model.fit(x, y)
-    own, theta = model._own, model.theta_
+    own, theta = model._fitted_model, model.theta_
     query = LeadAndMissed(model.schema_.unit(), own, theta, own.simpler(theta), 1.0, own.largest(theta))
     rows, responses = extreme_rows(1)
     with np.errstate(all="ignore"):

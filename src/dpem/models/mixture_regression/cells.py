@@ -1,4 +1,4 @@
-"""K components from noisy counts in cells of (directions, residual): weighted least squares from many starts."""
+"""K components from noisy counts in cells of (directions, residual), by weighted least squares from many starts."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class CellFit(NamedTuple):
 
 
 def edges(cells: int, last: float) -> FloatArray:
-    """Inner edges of that many cells between ±last, wider towards the ends."""
+    """Inner edges of ``cells`` cells within ±``last``, up to three times as wide at the ends as in the middle."""
     u = np.linspace(-1, 1, cells + 1)[1:-1]
     return np.asarray(last * (0.6 * u + 0.4 * u**3))
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Noisy shares of rows in cells: ``mass`` has an axis for each direction and the residual's last.
+    """Noisy shares of rows in cells; ``mass`` has an axis for each direction, and that of the residual last.
 
-    ``noise`` is the standard deviation of one cell, ``n`` the rows.
+    ``noise`` is the standard deviation of the noise in a cell, ``n`` the number of rows.
     """
 
     mass: FloatArray
@@ -61,7 +61,7 @@ class Cells:
         return mean[grid], np.maximum(variance, 1e-3)[grid]
 
     def x_mass(self) -> FloatArray:
-        """Shares of the x-cells, shrunk towards the product of their margins, by the noise."""
+        """Shares of the x-cells, shrunk towards the product of their margins as far as they are noise."""
         observed = self.mass.sum(axis=-1)
         noise = self.noise * math.sqrt(self.mass.shape[-1])
         product = np.ones(())
@@ -72,14 +72,17 @@ class Cells:
         return np.maximum(product + (observed - product) * spread**2 / (spread**2 + noise**2), 0.1 * product).ravel()
 
     def scale(self) -> FloatArray:
-        """Standard deviation of each cell: noise and the counting of rows."""
+        """The standard deviation of each cell, by noise and by sampling."""
         pooled = np.maximum(self.mass.reshape(-1, self.mass.shape[-1]).sum(axis=0), max(self.noise, 1e-9))
         pooled = np.maximum(pooled / pooled.sum(), 0.01)
         return np.sqrt(self.noise**2 + self.x_mass()[:, None] * pooled / self.n)
 
 
 class _CellMisfit:
-    """Misfit of K components to cells, and its derivatives, for many parameter sets (restarts × K × (q + 3))."""
+    """The misfit of K components to cells, for many parameter sets at a time (restarts × K × (q + 3)).
+
+    The parameters of a component are log weight, intercept, slopes and log spread. ``parallel``: slopes stay 0.
+    """
 
     def __init__(self, cells: Cells, K: int, parallel: bool) -> None:
         self.cell_means, self.cell_variances = cells.moments()
@@ -138,10 +141,10 @@ class _CellMisfit:
 
 
 def fit_cells(cells: Cells, K: int, *, parallel: bool = False, rounds: int = 60) -> CellFit:
-    """K components that explain the cells, given the share of rows in every x-cell, so x need not be normal.
+    """Fit K components to the cells, given the share of rows in every x-cell, so that x need not be normal.
 
-    From many starts, of which the worse half is dropped now and then; with ``parallel`` the slopes are those of one
-    regression.
+    Levenberg–Marquardt steps from many starts, of which the worse half is dropped every eighth round. With ``parallel``
+    all components have the slopes of the one regression.
     """
     cells_misfit = _CellMisfit(cells, K, parallel)
     par = _starts(K, cells.q, parallel)
@@ -166,7 +169,7 @@ def fit_cells(cells: Cells, K: int, *, parallel: bool = False, rounds: int = 60)
 
 
 def _starts(K: int, q: int, parallel: bool) -> FloatArray:
-    """Parameter sets to begin from, the same every time."""
+    """The starting parameter sets, the same in every fit."""
     if K == 1:
         return np.zeros((1, 1, q + 3))
     z = normal(0, (RESTARTS, K, q + 3))

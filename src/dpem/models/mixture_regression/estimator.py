@@ -27,9 +27,9 @@ class DPMixtureRegression(PrivateEstimator):
     """K regressions with weights, intercepts and residual spreads of their own, under differential privacy.
 
     Every row belongs to one of K unobserved components (latent class regression): y = intercept_k + coef_k·x +
-    sigma_k·e with probability weight_k. Columns may be correlated, of any scale and shape within their bounds. A
-    missing value of x is replaced by its expectation given the rest of its row, by the released means and covariance; a
-    row without y adds nothing. Starts, scales and steps are part of the fit and of (epsilon, delta).
+    sigma_k·e with probability weight_k. Columns may be correlated and have any scale and shape within their bounds. A
+    missing value of x is replaced by its expectation given the rest of its row, under the released means and
+    covariance; a row without y adds nothing. Scales and starts are part of the fit and of (epsilon, delta).
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class DPMixtureRegression(PrivateEstimator):
     formula : str, optional
         What the columns of the model are made of, such as ``"y ~ x + I(x**2)"`` (see :meth:`from_formula`).
     check : bool
-        Whether 8 % of the price go to a fit check against one regression, which also counts rows that the components
+        Whether 8 % of the price goes to a fit check against one regression, which also counts rows that the components
         miss.
     {shared}
 
@@ -64,11 +64,11 @@ class DPMixtureRegression(PrivateEstimator):
         Residual standard deviations.
     components_misfit_ : array
         Misfit of 1, 2, … components, up to one more than ``n_components``, to the counts in cells, in units of their
-        noise: released once, so these comparisons are free.
+        noise. The counts are released once, so these comparisons cost nothing more.
     suggested_components_ : int
         The largest number of components of which each lowered the misfit by clearly more than chance. A number above 1
-        says that one regression with even, normal errors does not describe the rows. The reason may be two kinds of
-        people, a curve, or a spread that changes along x: two components describe each better than one.
+        says that one regression with normal errors of constant variance does not describe the rows. The reason may be
+        two kinds of people, a curve, or heteroscedastic errors: two components describe each better than one.
     fit_check_, plan_, guarantee_, theta_
         The fit check, the plan, the certificate, and all that was released, in unit coordinates.
 
@@ -118,14 +118,14 @@ class DPMixtureRegression(PrivateEstimator):
         slopes = theta.slopes * schema.y_half / schema.half
         intercepts = schema.y_middle + schema.y_half * theta.intercepts - slopes @ schema.middle
         gains = -np.diff(theta.misfit)
-        small = np.flatnonzero(gains <= theta.needed)
+        unsupported = np.flatnonzero(gains <= theta.needed)
         return {
             "weights_": theta.weights,
             "coef_": slopes,
             "intercept_": intercepts if self.fit_intercept else np.zeros(len(intercepts)),
             "sigma_": schema.y_half * theta.spreads,
             "components_misfit_": theta.misfit,
-            "suggested_components_": int(small[0]) + 1 if len(small) else len(theta.misfit),
+            "suggested_components_": int(unsupported[0]) + 1 if len(unsupported) else len(theta.misfit),
         }
 
     def _diagnostics(self) -> list[Diagnostic]:
@@ -133,15 +133,15 @@ class DPMixtureRegression(PrivateEstimator):
         failed = self.fit_check_ is not None and not self.fit_check_.better  # the fit check reports it
         narrow = [f"component {k + 1}" for k in np.flatnonzero(self.sigma_ < TUNING.narrow * self.sigma_.max())]
         if narrow:
-            words = f"{', '.join(narrow)} may have collapsed onto repeated responses: hardly any spread is left."
+            words = f"{', '.join(narrow)} may have collapsed onto repeated responses: the residual spread is near 0."
             diagnostics.append(Diagnostic("point-mass", "warning", words))
-        check, several = self.fit_check_, TUNING.responses
+        check, responses = self.fit_check_, TUNING.responses
         distance = (1 + abs(theta.weights @ (theta.intercepts + theta.slopes @ theta.x_mean))) / theta.spreads.max()
         gain = math.inf if check is None or math.isinf(self.plan_.epsilon) else check.lead * self.plan_.n
-        if not failed and several * distance**2 / 2 > gain:
+        if not failed and responses * distance**2 / 2 > gain:
             words = (
-                f"y_bounds reach {distance:.0f} residual spreads from the components: {several} responses there would "
-                "cost more log-likelihood than the components gain, and the noise hides so few."
+                f"y_bounds reach {distance:.0f} residual spreads from the components: {responses} responses there "
+                "would cost more log-likelihood than the components gain, and the noise would hide them."
             )
             advice = "Narrow y_bounds, or model a transformed response, such as its logarithm."
             diagnostics.append(Diagnostic("wide-response-bounds", "warning", words, advice))
@@ -150,12 +150,12 @@ class DPMixtureRegression(PrivateEstimator):
                 f"About {100 * theta.missed:.2g} % of the responses lie more than {FAR:g} residual spreads from every "
                 "component."
             )
-            outliers = "A component was missed, or there are outliers: use more components, or narrower bounds."
-            diagnostics.append(Diagnostic("missed-rows", "warning", words, outliers))
+            advice = "A component was missed, or there are outliers: use more components, or narrower bounds."
+            diagnostics.append(Diagnostic("missed-rows", "warning", words, advice))
         if math.isfinite(self.plan_.epsilon) and not failed and theta.moved > TUNING.unstable:
             advice = "Use fewer components, more rows or a larger epsilon."
             words = (
-                f"The components are not stable: errors of the size that is to be expected put about "
+                f"The components are not stable: errors of the expected size put about "
                 f"{100 * theta.moved:.0f} % of the rows into another component."
             )
             diagnostics.append(Diagnostic("unstable-components", "warning", words, advice))
@@ -169,7 +169,7 @@ class DPMixtureRegression(PrivateEstimator):
         return Profile(labels, self.weights_, schema.names, effect, None, -largest, largest, words=words)
 
     def _uncertainty(self) -> Uncertainty:
-        """Newton's own errors: the sampling of n rows, and what the noise of all steps leaves."""
+        """Standard errors by the sampling of the rows and by the noise of all scores, in the table's units."""
         theta, schema, K = self.theta_, self.schema_, len(self.theta_.weights)
         scale = schema.y_half / schema.half
         block = np.diag([1.0, schema.y_half, *scale, schema.y_half])
@@ -179,11 +179,11 @@ class DPMixtureRegression(PrivateEstimator):
         parts = [np.sqrt(np.maximum(np.diag(units @ cov @ units.T), 0.0)) for cov in (theta.sampling, theta.privacy)]
         names = ("share", "intercept", *schema.names, "sigma")
         labels = [f"component {k + 1}: {name}" for k in range(K) for name in names]
-        kept = np.array([self.fit_intercept or name != "intercept" for _ in range(K) for name in names])
-        labels = [label for label, stays in zip(labels, kept, strict=True) if stays]
-        note = "Newton's covariance at the fitted components, columns taken as normal; noise of all steps propagated."
-        kinds = np.array(["share", *[""] * (len(names) - 2), "positive"] * K)[kept].tolist()
-        return Uncertainty.of(labels, estimate[kept], parts[0][kept], parts[1][kept], note, kinds)
+        shown = np.array([self.fit_intercept or name != "intercept" for _ in range(K) for name in names])
+        labels = [label for label, is_shown in zip(labels, shown, strict=True) if is_shown]
+        note = "Covariance of the combined scores at the fitted components, with columns taken as normal."
+        kinds = np.array(["share", *[""] * (len(names) - 2), "positive"] * K)[shown].tolist()
+        return Uncertainty.of(labels, estimate[shown], parts[0][shown], parts[1][shown], note, kinds)
 
     def predict(self, X: Any) -> FloatArray:
         """The expected response of each row: the components, weighted by their shares.
@@ -198,7 +198,7 @@ class DPMixtureRegression(PrivateEstimator):
         array of shape (rows,)
         """
         schema = self.schema_
-        return np.asarray(schema.y_middle + schema.y_half * self._each(self._own.expectation, X))
+        return np.asarray(schema.y_middle + schema.y_half * self._each(self._fitted_model.expectation, X))
 
     def predict_proba(self, X: Any, y: Any = None) -> FloatArray:
         """The probability that each row belongs to each component.
@@ -208,7 +208,7 @@ class DPMixtureRegression(PrivateEstimator):
         X : array, DataFrame, source
             Rows.
         y : array, optional
-            Their responses. Without them nothing is known of a row's component: each row has the weights.
+            Their responses. Without them every row has the shares of the components.
 
         Returns
         -------
@@ -217,7 +217,7 @@ class DPMixtureRegression(PrivateEstimator):
         if y is None:
             rows = len(self.predict(X))
             return np.tile(self.weights_, (rows, 1))
-        return np.asarray(self._each(self._own.responsibilities, X, y))
+        return np.asarray(self._each(self._fitted_model.responsibilities, X, y))
 
     def predict_component(self, X: Any, y: Any) -> NDArray[np.intp]:
         """The likeliest component of each row, given its response; see :meth:`predict_proba`."""
@@ -230,20 +230,20 @@ class DPMixtureRegression(PrivateEstimator):
         -------
         array of shape (rows,)
         """
-        return np.asarray(self._each(self._own.log_density, X, y) - math.log(self.schema_.y_half))
+        return np.asarray(self._each(self._fitted_model.log_density, X, y) - math.log(self.schema_.y_half))
 
     def score(self, X: Any, y: Any) -> float:
         """Mean log-density of the responses."""
         return float(np.mean(self.score_samples(X, y)))
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
-        """Invented rows: coordinates (normal columns with the released mean and covariance), responses, classes."""
+        """Simulated rows (normal columns with the released mean and covariance), their responses and components."""
         n = arguments.count("n_samples", n_samples)
-        x, y, k = self._own.sample(self.theta_, n, np.random.default_rng(self.random_state))
+        x, y, k = self._fitted_model.sample(self.theta_, n, np.random.default_rng(self.random_state))
         schema = self.schema_
         return schema.middle + schema.half * x, schema.y_middle + schema.y_half * y, k
 
     @property
-    def _own(self) -> MixtureRegression:
+    def _fitted_model(self) -> MixtureRegression:
         check_is_fitted(self)
         return self._model(self.schema_)

@@ -1,4 +1,4 @@
-"""A mixture of K regressions at its public settings: which steps fit it, how likely rows are, what to expect."""
+"""A mixture of K regressions at its public settings: its parameters, steps, densities and simulated rows."""
 
 from __future__ import annotations
 
@@ -29,18 +29,20 @@ from dpem.models.mixture_regression.steps import ExactEM, NewtonStep, Regression
 from dpem.models.mixture_regression.tuning import TUNING
 from dpem.query import Array, FloatArray, Namespace
 
+#: The fraction of new surrogate rows that are resampled from the old ones; the rest follow the components.
+RESAMPLED = 0.3
 ADVICE = "One regression may do (DPLinearRegression), or the components are too close for this many rows and epsilon."
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """K components y = intercept + slope·u + spread·e in unit coordinates, and what else was released.
+    """K components y = intercept + slopes·u + spread·e in unit coordinates, and the other releases.
 
-    ``x_mean`` and ``x_whiten`` are the columns' mean and inverse root covariance, which fill missing values. The
-    covariances of sampling and of privacy are of (weight, intercept, slopes, spread), component by component.
-    ``misfit`` is that of 1, 2, … components to the cells, ``needed`` by how much one more must lower it; ``one`` the
-    one best regression (intercept, slopes, residual spread); ``moved`` the share of rows that errors of this size put
-    into another component, ``missed`` the share far from every component.
+    ``x_mean`` and ``x_whiten`` are the mean and the inverse root covariance of the columns, which fill missing values.
+    ``sampling`` and ``privacy`` are covariances of (weight, intercept, slopes, spread), component by component.
+    ``misfit`` is the misfit of 1, 2, … components to the cells, and ``needed`` the decrease that one more must bring;
+    ``one`` is the one best regression (intercept, slopes, residual spread). ``moved`` is the share of rows that errors
+    of this size put into another component, ``missed`` the share of rows far from every component.
     """
 
     weights: FloatArray
@@ -59,14 +61,15 @@ class Parameters:
 
     @property
     def frame(self) -> Frame:
-        """Unit coordinates with missing values filled, made white; responses as they are."""
+        """Whitened columns, and responses in unit coordinates."""
         return Frame(self.x_mean, self.x_whiten, 0.0, 1.0)
 
     @property
     def components(self) -> Components:
         """The components in the coordinates of :attr:`frame`."""
-        own = np.column_stack([self.intercepts + self.slopes @ self.x_mean, self.slopes @ np.linalg.inv(self.x_whiten)])
-        return Components(self.weights, own, self.spreads)
+        slopes = self.slopes @ np.linalg.inv(self.x_whiten)
+        intercepts = self.intercepts + self.slopes @ self.x_mean
+        return Components(self.weights, np.column_stack([intercepts, slopes]), self.spreads)
 
     def ordered(self, order: NDArray[np.intp]) -> Parameters:
         """The same components in another order."""
@@ -85,7 +88,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class MixtureRegression(SurrogateModel):
-    """The model at its public settings. ``origin``, (x, y) in unit coordinates, is a point of every regression."""
+    """The model at its public settings. All regressions go through the point ``origin``, (x, y) in unit coordinates."""
 
     n_components: int = 2
     origin: tuple[float, ...] | None = None
@@ -98,10 +101,10 @@ class MixtureRegression(SurrogateModel):
         q = min(self.schema.width, self.n_components, max(CELLS))
         check = TUNING.check if sizes.check else 0.0
         directions = TUNING.directions if self.schema.width > q else 0.0
-        first = (TUNING.sizes, TUNING.moments, TUNING.regression, directions, TUNING.cells)
+        start = (TUNING.sizes, TUNING.moments, TUNING.regression, directions, TUNING.cells)
         growing = TUNING.growth ** np.arange(TUNING.scores + TUNING.newton)
-        rest = 1 - check - math.fsum(first)
-        shares = (*first, *(rest * growing / growing.sum()), check)
+        rest = 1 - check - math.fsum(start)
+        shares = (*start, *(rest * growing / growing.sum()), check)
         size, moments, refine, direct, count, *scores, checked = prices(sizes.rho, shares)
         steps: tuple[Step, ...] = (
             *(ScoreStep(price, t) for t, price in enumerate(scores[: TUNING.scores])),
@@ -119,13 +122,13 @@ class MixtureRegression(SurrogateModel):
         )
 
     def family(self, frame: Frame, K: int = 0) -> RegressionFamily:
-        """K components, by default the model's, whose coefficients may change freely or keep them on ``origin``."""
+        """The family of K components (0: as many as the model has), free or through ``origin``."""
         p = len(frame.mean) + 1
         free = np.eye(p) if self.origin is None else np.linalg.svd(self._origin_row(frame)[None, :])[2][1:].T
         return RegressionFamily(K or self.n_components, frame, free, self.allowed(frame, np.zeros(p)), TUNING.floor)
 
     def allowed(self, frame: Frame, regressions: FloatArray) -> FloatArray:
-        """The nearest regressions that go through ``origin``."""
+        """The nearest regressions through ``origin``, or the regressions themselves without one."""
         if self.origin is None:
             return regressions
         row, response = self._origin_row(frame), (self.origin[-1] - frame.y_mean) / frame.y_spread
@@ -144,50 +147,49 @@ class MixtureRegression(SurrogateModel):
         return float(state.observed[-1])
 
     def refitted(self, state: RegressionState, step: ScoreStep, rng: np.random.Generator) -> SurrogateFit[Components]:
-        """EM on the surrogate rows, drawn again where few of them carry the weights."""
+        """EM on the surrogate rows. If few of them carry the weights, new rows are drawn, and EM runs again."""
         fit = replace(state.fit, solutions=converged(state.fit, state.fit.theta, step.number))
         if fit.surrogate.effective_share < TUNING.effective:
-            few = round(0.3 * TUNING.rows)
-            kept = fit.surrogate.resampled(few, rng), np.full(few, 1 / few)
+            few = round(RESAMPLED * TUNING.rows)
+            resampled = fit.surrogate.resampled(few, rng), np.full(few, 1 / few)
             drawn = base_rows(fit.family, fit.theta, TUNING.rows - few, rng)
-            fit = replace(fit, surrogate=fit.surrogate.redrawn(*joined((drawn, 0.7), (kept, 0.3))))
+            rows = joined((drawn, 1 - RESAMPLED), (resampled, RESAMPLED))
+            fit = replace(fit, surrogate=fit.surrogate.redrawn(*rows))
             fit = replace(fit, solutions=converged(fit, fit.theta, step.number))
         return fit
 
     def published(self, state: RegressionState, n: int) -> Parameters:
-        """The components and their errors in unit coordinates."""
+        """The components and their errors in unit coordinates: those in the frame, by the delta method."""
         frame, family = state.frame, state.fit.family
         components, error = state.estimate.theta, state.estimate.error
-        private = bool(np.any(error))
-        expected = ExpectedScores.at(self.schema, family, components, clipped=private)
+        expected = ExpectedScores.at(self.schema, family, components, clipped=bool(np.any(error)))
         sampling = expected.error(expected.covariance / (n * self.share_present(state)))
-        K, p = components.shape
-        weights = components.weights
-        turn = np.zeros((p, p))
-        turn[0] = frame.y_spread * np.append(1.0, -frame.whiten @ frame.mean)
-        turn[1:, 1:] = frame.y_spread * frame.whiten.T
-        units = components.coefficients @ turn.T
-        change, q = np.zeros((K, p + 2, family.count)), family.free.shape[1]
-        change[:, 0, : K - 1] = (np.diag(weights) - np.outer(weights, weights))[:, :-1]
+        (K, p), weights, scale = components.shape, components.weights, frame.y_spread
+        to_units = scale * np.vstack([np.append(1.0, -frame.whiten @ frame.mean), np.eye(p)[1:]])
+        to_units[1:, 1:] = scale * frame.whiten.T
+        derivative, q = np.zeros((K, p + 2, family.count)), family.free.shape[1]
+        derivative[:, 0, : K - 1] = (np.diag(weights) - np.outer(weights, weights))[:, :-1]
         for k, spread in enumerate(components.spreads):
-            at = K - 1 + k * q
-            change[k, 1:-1, at : at + q] = spread * turn @ family.free
-            change[k, -1, family.count - K + k] = frame.y_spread * spread / math.sqrt(2)
-        change = change.reshape(K * (p + 2), family.count)
+            first = K - 1 + k * q
+            derivative[k, 1:-1, first : first + q] = spread * to_units @ family.free
+            derivative[k, -1, family.count - K + k] = scale * spread / math.sqrt(2)
+        derivative = derivative.reshape(K * (p + 2), family.count)
+        coefficients = components.coefficients @ to_units.T
+        one = np.append(to_units @ state.regression, scale * state.spread)
+        one[0] += frame.y_mean
         theta = Parameters(
-            weights,
-            frame.y_mean + units[:, 0],
-            units[:, 1:],
-            frame.y_spread * components.spreads,
-            frame.mean,
-            frame.whiten,
-            change @ sampling @ change.T,
-            TUNING.widening**2 * change @ error @ change.T,
-            state.misfit,
-            state.needed,
-            np.array([frame.y_mean, *[0.0] * (p - 1), 0.0])
-            + np.append(turn @ state.regression, frame.y_spread * state.spread),
-            float(np.mean(moved_share(family, components, error + sampling, 20))),
+            weights=weights,
+            intercepts=frame.y_mean + coefficients[:, 0],
+            slopes=coefficients[:, 1:],
+            spreads=scale * components.spreads,
+            x_mean=frame.mean,
+            x_whiten=frame.whiten,
+            sampling=derivative @ sampling @ derivative.T,
+            privacy=TUNING.widening**2 * derivative @ error @ derivative.T,
+            misfit=state.misfit,
+            needed=state.needed,
+            one=one,
+            moved=float(np.mean(moved_share(family, components, error + sampling, 20))),
         )
         return theta.ordered(np.argsort(-weights))
 
@@ -195,26 +197,26 @@ class MixtureRegression(SurrogateModel):
         return theta.components.log_density(xp, theta.frame.columns(xp, x), y)
 
     def responsibilities(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
-        """The probability of each component for each row, given its response."""
+        """The posterior probability of each component, given the response."""
         components = theta.components
-        share = components.responsibilities(xp, components.residuals(xp, theta.frame.columns(xp, x), y))
-        return share / xp.sum(share, axis=1)[:, None]
+        r = components.responsibilities(xp, components.residuals(xp, theta.frame.columns(xp, x), y))
+        return r / xp.sum(r, axis=1)[:, None]
 
     def expectation(self, xp: Namespace, theta: Parameters, x: Array, y: Array) -> Array:
-        """Each row's expected response: over the components, weighted."""
+        """The expected response of each row: the weighted mean over the components."""
         components = theta.components
         return xp.matmul(theta.frame.columns(xp, x), theta.weights @ components.coefficients)
 
     def simpler(self, theta: Parameters) -> Parameters:
         """The one regression of its own scores."""
-        return self._one(theta, theta.one[0], theta.one[1:-1], theta.one[-1])
+        return self._single(theta, theta.one[0], theta.one[1:-1], theta.one[-1])
 
     def largest(self, theta: Parameters) -> Parameters:
         """The regression of the largest component."""
         k = int(np.argmax(theta.weights))
-        return self._one(theta, float(theta.intercepts[k]), theta.slopes[k], float(theta.spreads[k]))
+        return self._single(theta, float(theta.intercepts[k]), theta.slopes[k], float(theta.spreads[k]))
 
-    def _one(self, theta: Parameters, intercept: float, slopes: FloatArray, spread: float) -> Parameters:
+    def _single(self, theta: Parameters, intercept: float, slopes: FloatArray, spread: float) -> Parameters:
         return replace(
             theta,
             weights=np.ones(1),
@@ -226,7 +228,7 @@ class MixtureRegression(SurrogateModel):
     def sample(
         self, theta: Parameters, n: int, rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
-        """Rows, responses and components; columns are normal with the released mean and covariance, within bounds."""
+        """Rows, responses and components; columns are normal with the released mean and covariance, then clipped."""
         white = rng.standard_normal((n, len(theta.x_mean)))
         k = np.searchsorted(np.cumsum(theta.weights)[:-1], rng.uniform(size=n))
         x = np.clip(theta.x_mean + white @ np.linalg.inv(theta.x_whiten).T, -1, 1)

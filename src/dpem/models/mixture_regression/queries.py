@@ -1,4 +1,4 @@
-"""The queries of the fit but its scores: sizes, moments, directions, cells, and the check's."""
+"""All queries of the fit except the scores: sizes, moments, directions, cells, and the fit check."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from dpem.tables.blocks import like
 
 @dataclass(frozen=True)
 class ColumnSizes(NarrowQuery):
-    """How often each column (the response last) is observed, its mean and its mean absolute deviation, at once.
-
-    A column adds (o, w, √2·|w|) with w = clip((u − center)/half, ±1), and (0, 0, 0) where the value is missing.
+    """Σ (1, w, √2·|w|) for each column, the response last, with w = clip((u − center)/half, ±1); a missing value adds
+    0. So one query gives the observed share, the mean and the mean absolute deviation.
 
     *Lemma.* ℓ2 sensitivity 2√D for D columns, as of the means alone. *Proof.* One column. Both observed:
     (w − w′)² + 2(|w| − |w′|)². Of equal signs this is 3(w − w′)² ≤ 3. Of opposite signs, with a = |w| and b = |w′|, it
@@ -86,12 +85,12 @@ class RegressionMoments(NarrowQuery):
         return rounded(Bound(linf=l2, l2=l2, size_linf=square, size_l2=square), 4 * p)
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        v, t, seen = self.frame.rows(xp, x, y)
-        v = into_ball(xp, xp.concat([v, t[:, None]], axis=1), self.radius) * seen[:, None]
+        v, t, present = self.frame.rows(xp, x, y)
+        v = into_ball(xp, xp.concat([v, t[:, None]], axis=1), self.radius) * present[:, None]
         return packed(xp, over_rows(xp, v, v))
 
 
-#: Squared residuals are cut here, and what one regression would leave on average, after the cut, is taken off.
+#: Squared residuals are clipped at the first number; the second is about their mean under one regression, E min(e², 4).
 MOST_SQUARE, USUAL_SQUARE = 4.0, 0.7
 
 
@@ -99,7 +98,7 @@ MOST_SQUARE, USUAL_SQUARE = 4.0, 0.7
 class UnevenSpread(NarrowQuery):
     """Σ (min(r², 4) − 0.7)·vvᵀ packed, v = (1, x̃) in the ball of radius R, r the residual of one regression.
 
-    Components of different slopes leave squared residuals that grow along the difference of the slopes.
+    Where components have different slopes, squared residuals grow along the difference of the slopes.
 
     *Lemma.* ℓ2 sensitivity 3.3·√2·R². *Proof.* For weights a, b in [−0.7, 3.3], ‖a·vvᵀ − b·wwᵀ‖² = a²‖v‖⁴ + b²‖w‖⁴ −
     2ab(v·w)². If ab ≥ 0 it is at most (a² + b²)R⁴ ≤ 2·3.3²·R⁴; if not, at most (|a| + |b|)²R⁴ ≤ 4²·R⁴, which is
@@ -122,16 +121,17 @@ class UnevenSpread(NarrowQuery):
         return rounded(Bound(linf=l2, l2=l2, size_linf=size, size_l2=size), 4 * (self.schema.width + 1))
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
-        v, t, seen = self.frame.rows(xp, x, y)
+        v, t, present = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
-        weight = (xp.clip(zero_nonfinite(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * seen
+        weight = (xp.clip(zero_nonfinite(xp, r * r), 0.0, MOST_SQUARE) - USUAL_SQUARE) * present
         v = into_ball(xp, v, self.radius)
         return packed(xp, over_rows(xp, v * weight[:, None], v))
 
 
 @dataclass(frozen=True)
 class ResidualCells(NarrowQuery):
-    """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one regression. No response, no cell.
+    """Counts of rows in cells of (Ux̃, r): a few directions, and the residual of one regression. A row without a
+    response is in no cell.
 
     *Lemma.* ℓ2 sensitivity √2, in any number of cells. *Proof.* A row adds 1 to one cell or to none. ∎
     """
@@ -155,15 +155,15 @@ class ResidualCells(NarrowQuery):
 
     def _cells(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, Array]:
         """The x-cell and the interval of the residual of each row, one-hot."""
-        v, t, seen = self.frame.rows(xp, x, y)
+        v, t, present = self.frame.rows(xp, x, y)
         r = (t - xp.matmul(v, like(xp, self.regression, x))) / self.spread
-        own = _one_hot(xp, r, like(xp, self.r_edges, x)) * seen[:, None]
-        along = zero_nonfinite(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
+        interval = _one_hot(xp, r, like(xp, self.r_edges, x)) * present[:, None]
+        projections = zero_nonfinite(xp, xp.matmul(v[:, 1:], like(xp, self.directions, x)))
         edges = like(xp, self.x_edges, x)
-        cell = xp.ones_like(own[:, :1])
+        cell = xp.ones_like(interval[:, :1])
         for j in range(self.directions.shape[1]):
-            cell = _products(xp, cell, _one_hot(xp, along[:, j], edges))
-        return cell, own
+            cell = _products(xp, cell, _one_hot(xp, projections[:, j], edges))
+        return cell, interval
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         return xp.reshape(over_rows(xp, *self._cells(xp, x, y)), (-1,))
@@ -174,33 +174,33 @@ class ResidualCells(NarrowQuery):
 
 
 def _products(xp: Namespace, one: Array, other: Array) -> Array:
-    """All products of an entry of one with an entry of the other, row by row."""
+    """The products of each entry of one with each entry of the other, row by row."""
     return xp.reshape(one[:, :, None] * other[:, None, :], (one.shape[0], one.shape[1] * other.shape[1]))
 
 
 def _one_hot(xp: Namespace, values: Array, edges: Array) -> Array:
-    """1 in the one interval between edges that holds the value, else 0; exact whatever the values are."""
-    above = zero_nonfinite(xp, values)[:, None] > edges[None, :]
-    beyond = xp.where(above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
-    first = xp.ones_like(beyond[:, :1])
-    return xp.concat([first, beyond], axis=1) - xp.concat([beyond, xp.zeros_like(first)], axis=1)
+    """1 in the interval between edges that holds the value, 0 in all others: exactly one 1, whatever the value is."""
+    is_above = zero_nonfinite(xp, values)[:, None] > edges[None, :]
+    above = xp.where(is_above, xp.ones_like(values)[:, None], xp.zeros_like(values)[:, None])
+    first = xp.ones_like(above[:, :1])
+    return xp.concat([first, above], axis=1) - xp.concat([above, xp.zeros_like(first)], axis=1)
 
 
-#: A row is missed if its response is more than so many residual spreads from every component.
+#: The components miss a row if its response is more than this number of residual spreads from each of them.
 FAR = 3.0
-#: The share of normal responses that are so far from their own regression.
+#: The share of normal responses that are this far from their own regression.
 USUALLY_FAR = 0.0027
-#: What a missed row counts in the query: the larger, the less noise in their share and the more in the lead.
+#: The weight of a missed row in the query; a larger one means less noise in their share and more in the leads.
 FAR_WEIGHT = 2.0
 
 
 @dataclass(frozen=True)
 class LeadAndMissed(LogRatio):
-    """Σ (t, t²/B) for two single regressions, and Σ c·1{the row is missed}: the leads of :class:`LogRatio` over that of
-    its own scores (``simpler``) and over the largest component's (``largest``), and how many rows the components miss.
+    """Σ (t, t²/B) for two single regressions, and Σ c·1{the row is missed}: the leads of :class:`LogRatio` over the one
+    regression of its own scores (``simpler``) and over the largest component (``largest``), and the missed rows.
 
-    Where there is one regression, a mixture often has nearly all rows in one component, with less noise than that of
-    its own scores: leads over that alone would make the mixture look right.
+    Where one regression is true, a mixture often has nearly all rows in one component, which has less noise than the
+    regression of its own scores. A comparison with that regression alone would favour the mixture.
 
     *Lemma.* ℓ2 sensitivity √(8B² + c²). *Proof.* Each lead's two entries move by at most 2B together, the last one by
     at most c, and the squares add. ∎
