@@ -22,7 +22,7 @@ from dpem.fitting.diagnostics import FitWarning
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.gaussians import Gaussians
 from dpem.models.gaussian_mixture.model import names
-from dpem.models.gaussian_mixture.sketch_fit import Target, descend, fitted
+from dpem.models.gaussian_mixture.sketch_fit import Components, Target, descend, fitted
 
 PRIVACY = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -250,6 +250,13 @@ def test_split_and_merge_moves_find_eight_components():
     target = Target(values, waves, damping, np.full(len(waves), 0.01), np.ones(6), log_size, places)
     truth = np.concatenate([np.zeros(8), means.ravel(), np.full(8, log_size)])
     assert target.loss(fitted(target, 8)).loss < descend(target.loss, truth, 40)[0] + 1
+
+
+def test_components_whose_shares_underflow_can_be_merged():
+    components = Components(np.array([1.0, 0.0, 0.0]), np.array([[0.0], [1.0], [3.0]]), np.zeros((3, 1)))
+    merged = components.merged(1, 2)
+    assert merged.means[:, 0].tolist() == [0.0, 2.0]
+    assert np.allclose(merged.log_variances, 0.0)
 
 
 def test_the_plan_predicts_a_failing_start_and_advises_rows_or_epsilon():

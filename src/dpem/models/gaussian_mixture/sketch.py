@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuery, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 
-#: Phases and tangents are clipped to these sizes, so that they are finite.
-LARGEST_PHASE, LARGEST_TANGENT = 1e3, 1e100
-#: Phases that are handled at a time in memory.
-CACHED = 2**14
+#: Phases are clipped to this size, so that they are finite.
+LARGEST_PHASE = 1e3
+#: Numbers computed for each phase at a time, to fit blocks of rows into a core's cache.
+NUMBERS_PER_PHASE = 16
 
 
 def few_columns(d: int, K: int) -> bool:
@@ -59,8 +58,8 @@ class Sketch(NarrowQuery):
     values have the squared distance Σ a_f|e^{ifθ} − e^{ifθ′}|² = 2Σ a_f(1 − cos f(θ − θ′)), whatever θ and θ′ are;
     those of the lines add. A row that contributes 0 is at the squared distance M·Σ a_f + c² = 2M·Σ a_f from another: M
     times the mean over s of the function that is maximised. ∎ Nothing is clipped, as points of the unit circle are
-    bounded.
-    Powers of e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by 10⁻⁹.
+    bounded. Powers of e^{iθ} are multiplied up, with an error of at most 8L·2⁻⁵² each; the stated bound is wider by
+    10⁻⁹.
     """
 
     centre: FloatArray = field(repr=False)
@@ -82,6 +81,10 @@ class Sketch(NarrowQuery):
         return Bound(linf=change, l2=change, size_linf=size, size_l2=size)
 
     @property
+    def numbers_per_row(self) -> int:
+        return NUMBERS_PER_PHASE * len(self.lines)
+
+    @property
     def unit(self) -> float:
         """c, the contribution of a row to the count."""
         return math.sqrt(len(self.lines) * float(np.sum(self.amplitudes)))
@@ -95,8 +98,6 @@ class Sketch(NarrowQuery):
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         theta, counts = self._phases(xp, x), self._counts(xp, x)
         count = xp.reshape(self.unit * xp.sum(counts), (1,))
-        if isinstance(theta, np.ndarray):
-            return np.concatenate([self._sums_in_memory(counts, theta), count])
         return xp.concat([*(counts @ wave for wave in self._waves(xp, theta)), count])
 
     def _counts(self, xp: Namespace, x: Array) -> Array:
@@ -121,31 +122,6 @@ class Sketch(NarrowQuery):
                 cos, sin = cos * cos1 - sin * sin1, sin * cos1 + cos * sin1
             yield math.sqrt(amplitude) * cos
             yield math.sqrt(amplitude) * sin
-
-    def _sums_in_memory(self, weight: FloatArray, theta: FloatArray) -> FloatArray:
-        """The weighted sums of the same over the rows, with e^{iθ} as complex numbers, as many rows at a time as a
-        core's cache holds.
-
-        e^{iθ} is (1 − t², 2t)/(1 + t²) with t = tan θ/2, one function where cosine and sine are two. That is a point of
-        the unit circle for every finite t, up to 4·2⁻⁵², so the bound does not rest on how well t is computed.
-        """
-        total = np.zeros((len(self.amplitudes), theta.shape[1]), dtype=complex)
-        length = max(16, CACHED // theta.shape[1])
-        for first in range(0, len(theta), length):
-            rows = slice(first, first + length)
-            phase = np.where(np.isfinite(theta[rows]), np.clip(theta[rows], -LARGEST_PHASE, LARGEST_PHASE), 0.0)
-            t = np.fmax(np.fmin(np.tan(phase / 2), LARGEST_TANGENT), -LARGEST_TANGENT)  # NaN too becomes finite
-            square = t * t
-            scale, unit = 1.0 / (1.0 + square), np.empty(phase.shape, dtype=complex)
-            np.multiply(1.0 - square, scale, out=unit.real)
-            np.multiply(2.0 * t, scale, out=unit.imag)
-            wave, row_weights = unit.copy(), weight[rows].astype(complex)
-            for f in range(len(self.amplitudes)):
-                if f:
-                    wave *= unit
-                total[f] += over_rows(np, row_weights, wave)
-        total *= np.sqrt(self.amplitudes)[:, None]
-        return np.stack([total.real, total.imag], axis=1).ravel()
 
     def read(self, mean: FloatArray) -> tuple[NDArray[np.complex128], float]:
         """The characteristic function (L × M, complex) of the counted rows, and their share, from an answer."""

@@ -27,13 +27,15 @@ ComplexArray = NDArray[np.complex128]
 COMMON_SD, COMPONENT_SD, COLUMN_SD = 1.5, 0.5, 0.35
 #: The gain in loss (half the misfit) below which a descent ends, and the one that a split-and-merge move must bring.
 LEAST_GAIN, MOVE_GAIN = 1e-3, 1.0
-#: Levenberg–Marquardt steps of a trial and of a descent to convergence; steps uphill to the centre of a new component.
-SHORT, LONG, UPHILL = 8, 40, 8
+#: Levenberg–Marquardt steps of a trial and of a descent to convergence.
+SHORT, LONG = 8, 40
 #: Components that are placed beyond K and merged again, and split-and-merge moves of which a trial is made. Of 50
 #: simulated fits with eight components these lose one in 2, as against 9 with restarts and moves of single components.
 EXTRA, TRIALS = 3, 4
 #: The least share of a component while shares are fitted alone.
 LEAST_SHARE = 0.02
+#: The least share by which two components are averaged.
+LEAST_WEIGHT = 1e-12
 
 
 class Expansion(NamedTuple):
@@ -97,7 +99,7 @@ class Components(NamedTuple):
         last.
         """
         share = self.shares[i] + self.shares[j]
-        p = self.shares[i] / share
+        p = max(self.shares[i], LEAST_WEIGHT) / max(share, 2 * LEAST_WEIGHT)  # both shares may underflow to 0
         mean = p * self.means[i] + (1 - p) * self.means[j]
         variance = p * np.exp(self.log_variances[i]) + (1 - p) * np.exp(self.log_variances[j])
         rest = self.without(i, j)
@@ -142,20 +144,9 @@ class Target:
         return np.asarray((self.frequencies.T * (weight / weight.sum())) @ self.frequencies)
 
     def best_place(self, residual: ComplexArray) -> FloatArray:
-        """The centre of a new component: the place with the largest filtered residual and from there uphill, by steps
-        that reach the centre of a component that stands alone.
-        """
+        """The centre of a new component: the place with the largest filtered residual."""
         cos, sin = self._filters
-        place = best = self.places[int(np.argmax(cos @ residual.real + sin @ residual.imag))]
-        weighted, height = self._atom / self.errors**2 * residual, 0.0
-        for _ in range(UPHILL):
-            turned = weighted * np.exp(-1j * (self.frequencies @ place))
-            new_height = float(turned.real.sum())
-            if new_height <= max(height, 1e-3 * float(np.abs(turned).sum())):
-                break
-            best, height = place, new_height
-            place = best + np.linalg.solve(self._precision_of_atom, self.frequencies.T @ turned.imag) / height
-        return best
+        return np.asarray(self.places[int(np.argmax(cos @ residual.real + sin @ residual.imag))])
 
     def halves(self, residual: ComplexArray, mean: FloatArray) -> FloatArray:
         """Two centres in place of one (2 × q).
