@@ -112,6 +112,15 @@ def test_a_response_of_texts_is_read_as_its_classes(declared):
     assert "incomplete-rows" not in [diagnostic.code for diagnostic in model.diagnostics_]
 
 
+def test_the_column_of_weights_is_read_beside_the_others():
+    Path("rows.csv").write_text("a,b,w,y\n" + "0.5,0.25,1,yes\n" * 50, encoding="utf-8")
+    fit = ("fit", "logistic-regression", "rows.csv", "--target", "y", "--columns", "a", "--bounds", "0,1", "--dry-run")
+    weighted = dpem(*fit, *PRICE, "--classes", "no,yes", "--weights", "w")
+    assert "2 columns are used: a, w" in weighted.err
+    assert "has no column 'ww'" in dpem(*fit, *PRICE, "--classes", "no,yes", "--weights", "ww").err
+    assert "--classes must be the two levels" in dpem(*fit, *PRICE, "--classes", "no").err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -113,9 +113,12 @@ def unfitted(name: str, model_class: type[PrivateFit], options: Options) -> Priv
     arguments = constructor_arguments(model_class, options)
     if "levels" in arguments:
         arguments["levels"] = files.levels(arguments["levels"])
-    if "classes" in arguments:  # as levels, they are read from texts as well
-        response = target or (options["columns"] or [])[-1 - bool(options.get("weights"))]  # the last of a formula
-        arguments["levels"] = {**arguments.get("levels", {}), response: list(arguments["classes"])}
+    if isinstance(classes := arguments.get("classes"), tuple):  # as levels, they are read from texts as well
+        response = target or (options["columns"] or [""])[-1]  # a formula names the response last
+        arguments["levels"] = {**arguments.get("levels", {}), response: list(classes)}
+    weights = arguments.get("weights")
+    if weights is not None and options["columns"] is not None and weights not in options["columns"]:
+        options["columns"] = [*options["columns"], weights]
     estimator = model_class(**arguments)
     with refusals(Exit.USAGE):
         estimator._check_arguments()
@@ -132,8 +135,7 @@ def _use_formula(model_class: type[PrivateFit], options: Options) -> None:
     if conflicting:
         raise click.UsageError(f"--{conflicting[0]} cannot be used with --formula, which names the columns.")
     with refusals(Exit.USAGE):
-        weights = [] if options.get("weights") is None else [options["weights"]]
-        options["columns"] = [*raw_columns(options["formula"], needs_y=model_class._needs_y), *weights]
+        options["columns"] = list(raw_columns(options["formula"], needs_y=model_class._needs_y))
 
 
 def charge_and_fit(
