@@ -17,9 +17,9 @@ So what is proved for tables that differ in up to k rows of one person holds for
 number of kept rows is equal for neighbours, hence as public as the number of rows. The number of rows of a person is
 not hidden beyond that. Rows without an entry in the column count as one person's.
 
-A person is stored as 128 bits that depend on the entry and on a secret drawn for each pass: a whole number below 10¹⁸
-is mapped one-to-one, anything else is hashed with BLAKE2b. The probability that two of m persons share their bits is
-below m²/2¹²⁹. The counts take 40 to 80 bytes a person, and the kept rows one bit each.
+A person is stored as 128 bits that depend on the entry and on a secret drawn for each pass: a whole number of up to
+18 characters is mapped one-to-one, anything else is hashed with BLAKE2b. The probability that two of m persons share
+their bits is below m²/2¹²⁹. The counts take 40 to 80 bytes a person, and the kept rows one bit each.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ Hashes = NDArray[np.uint64]
 
 #: Texts that spell a whole number without leading zeros, possibly with zeros after a decimal point.
 _WHOLE = r"^-?(?:0|[1-9][0-9]*)(?:\.0*)?$"
-#: Digits of the longest whole number that is mixed; a longer one is hashed as text, whatever type its column has.
-_DIGITS = 18
+#: Whole numbers between these, which have at most this many characters, are mixed; others are hashed as texts, whatever
+#: the type of their column.
+_LOW, _HIGH, _LONGEST = -(10**17), 10**18, 18
 
 
 def new_secret() -> bytes:
@@ -78,10 +79,11 @@ def hash_people(column: Column, secret: bytes) -> Hashes:
     column = decode(column)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        present = np.asarray(column.is_valid())
-        hashes = np.empty((len(column), 2), dtype=np.uint64)
-        hashes[present] = _hash_numbers(column.drop_null().to_numpy(zero_copy_only=False), secret)
-        hashes[~present] = _digests(pa.nulls(int((~present).sum()), pa.string()), secret)
+        known = _hash_numbers(column.drop_null().to_numpy(zero_copy_only=False), secret)
+        if column.null_count == 0:
+            return known
+        hashes = np.repeat(_digests(pa.nulls(1, pa.string()), secret), len(column), axis=0)
+        hashes[np.asarray(column.is_valid())] = known
         return hashes
     if pa.types.is_timestamp(kind):  # Arrow may not know the time zone, and a text needs it
         column = column.cast(pa.timestamp(kind.unit))
@@ -90,8 +92,10 @@ def hash_people(column: Column, secret: bytes) -> Hashes:
 
 def _hash_numbers(values: NDArray[Any], secret: bytes) -> Hashes:
     if values.dtype.kind == "f":
-        values = values.astype(float)
-    is_mixed = (values < 10**_DIGITS) & (values > -(10**_DIGITS)) & (values == np.trunc(values))
+        values = values.astype(float, copy=False)
+    is_mixed = (values > _LOW) & (values < _HIGH)
+    if values.dtype.kind == "f":
+        is_mixed &= values == np.trunc(values)
     if is_mixed.all():
         return _mix(values.astype(np.int64), secret)
     hashes = np.empty((len(values), 2), dtype=np.uint64)
@@ -113,7 +117,7 @@ def _hash_texts(texts: pa.Array, secret: bytes) -> Hashes:
 
     is_whole = np.asarray(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), False))
     digits = pc.replace_substring_regex(texts.filter(is_whole), r"\..*$", "")
-    is_mixed = np.asarray(pc.match_substring_regex(digits, f"^-?[0-9]{{1,{_DIGITS}}}$"))
+    is_mixed = np.asarray(pc.less_equal(pc.binary_length(digits), _LONGEST))
     whole_hashes = np.empty((len(digits), 2), dtype=np.uint64)
     whole_hashes[is_mixed] = _mix(digits.filter(is_mixed).cast("int64").to_numpy(), secret)
     whole_hashes[~is_mixed] = _digests(digits.filter(~is_mixed), secret)
@@ -125,10 +129,14 @@ def _hash_texts(texts: pa.Array, secret: bytes) -> Hashes:
 
 def _digests(texts: pa.Array, secret: bytes) -> Hashes:
     """The hash of each text; a missing text, and one that stands for a missing entry, has that of no bytes."""
-    coded = texts.cast("large_binary").dictionary_encode(null_encoding="encode")  # a file may hold no valid UTF-8
-    missing = {None, *(text.encode() for text in MISSING)}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    binary = texts.cast(pa.large_binary())  # a file may hold invalid UTF-8
+    is_missing_text = pc.is_in(binary, value_set=pa.array([text.encode() for text in MISSING], pa.large_binary()))
+    coded = pc.if_else(is_missing_text, None, binary).dictionary_encode(null_encoding="encode")
     digests = [
-        hashlib.blake2b(b"" if text in missing else b"+" + text, digest_size=16, key=secret).digest()
+        hashlib.blake2b(b"" if text is None else b"+" + text, digest_size=16, key=secret).digest()
         for text in coded.dictionary.to_pylist()
     ]
     hashes = np.frombuffer(b"".join(digests), dtype=np.uint64).reshape(-1, 2)
