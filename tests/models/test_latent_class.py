@@ -217,7 +217,7 @@ def test_finding_the_number_costs_nothing_more_and_is_saved(tmp_path):
     fixed, found = DPLatentClass(**given()), DPLatentClass(**given(n_classes="auto", random_state=0))
     here, there = (model.plan(9000) for model in (fixed, found))
     assert [step.rho for step in here.steps] == [step.rho for step in there.steps]
-    assert "their number is to be found" in str(there)
+    assert "their number will be estimated" in str(there)
     found.fit(codes(classes(31), 9000, 32))
     save_model(found, tmp_path / "model.json")
     again = load_model(tmp_path / "model.json")

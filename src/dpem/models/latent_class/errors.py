@@ -1,4 +1,4 @@
-"""What is published of latent classes, and how sure it is: standard errors by sampling and by privacy."""
+"""The published parameters of latent classes, and their standard errors by sampling and by privacy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dpem.query import FloatArray
 
 @dataclass(frozen=True)
 class Parameters:
-    """Shares of the classes, a probability for each class and level, and what else was released.
+    """The shares of the classes, the probability of each level in each class, and the other releases.
 
-    ``observed`` is the share of rows that answer each item; the errors are standard errors of weights and
-    probabilities, by sampling (first) and by privacy; ``path`` has the scores of 1, 2, … classes where their number was
-    found. ``moved`` is the share of rows that a second private fit may put into another class.
+    ``observed`` holds the share of rows that answer each item. Standard errors have two rows: by sampling, and by
+    privacy. ``path`` holds the criterion for 1, 2, … classes if their number was estimated. ``moved`` is the share of
+    rows that a second private fit may put into another class.
     """
 
     weights: FloatArray
@@ -34,7 +34,7 @@ class Parameters:
         return Classes(self.weights, self.probabilities)
 
     def largest_first(self) -> Parameters:
-        """The same classes, by their shares."""
+        """The same classes in the order of their shares."""
         order = np.argsort(-self.weights, kind="stable")
         return replace(
             self,
@@ -46,12 +46,12 @@ class Parameters:
 
 
 def published(fit: SurrogateFit[Classes], family: ClassFamily, path: FloatArray, n: int) -> Parameters:
-    """What is published of a fit to n rows."""
+    """The solution of a fit to n rows, with its standard errors."""
     theta, K, noise = fit.theta, family.K, fit.noise
     units = error_units(
         fit.query,
         fit.surrogate,
-        lambda own: np.append(own.weights, own.probabilities),
+        lambda classes: np.append(classes.weights, classes.probabilities),
         0.0,
         TUNING.base if noise else 0.0,
     )

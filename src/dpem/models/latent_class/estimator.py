@@ -26,20 +26,21 @@ from dpem.tables.schema import Schema
 
 
 class DPLatentClass(PrivateEstimator):
-    """Latent class analysis under differential privacy: groups of people who answer categorical items alike.
+    """Latent class analysis under differential privacy: groups of people with similar answers to categorical items.
 
-    Within a class the items are answered independently, each with probabilities of the class's own. Noisy counts of
-    answers and of pairs of answers give first classes; noisy scores of the likelihood, clipped, improve them. No bounds
-    are needed. An answer that is no declared level counts as missing.
+    Within a class the answers to different items are independent. Noisy counts of answers and of pairs of answers give
+    first classes; noisy scores of the likelihood, clipped, improve them. No bounds are needed. An answer that is not a
+    declared level counts as missing.
 
     Parameters
     ----------
     n_classes : int or "auto"
-        How many classes, at least 2; "auto" finds the number (at most 6) from what the start asks, at no further price.
+        The number of classes, at least 2; "auto" estimates it (up to 6) from the answers of the start, at no further
+        price.
     epsilon, delta : float
         The privacy guarantee of the fit; ``epsilon=inf`` is the non-private reference.
     levels : dict
-        The possible answers to each item, by the column's name: public knowledge, never computed from the rows.
+        The possible answers to each item, by the column's name: public, never computed from the rows.
         Columns of an array are called x0, x1, …
     check : bool
         Whether 5 % of the price goes to a check against independent answers.
@@ -48,15 +49,15 @@ class DPLatentClass(PrivateEstimator):
     Attributes
     ----------
     n_classes_ : int
-        How many classes there are.
+        The number of classes.
     n_classes_scores_ : array
-        With "auto": the scores of 1, 2, … classes; the least decides, and 1 means that there is no sign of classes.
+        With "auto": the criterion for 1, 2, … classes. The number with the least is taken; 1 means no sign of classes.
     weights_ : array of shape (n_classes,)
         The share of each class, the largest first; class 1 is the label 0 of :meth:`predict`.
     probabilities_ : dict of arrays of shape (n_classes, levels)
-        For each item, how likely each level is in each class.
+        For each item the probability of each level in each class.
     fit_check_, plan_, guarantee_, releases_ :
-        Whether the classes describe the rows better than independent answers, and what was asked and paid.
+        The comparison with independent answers, the plan, the certificate, and the list of releases.
 
     Examples
     --------
@@ -105,16 +106,15 @@ class DPLatentClass(PrivateEstimator):
 
     def _set_fitted(self, state: State, *known: Any) -> None:
         super()._set_fitted(replace(state, theta=state.theta.largest_first()), *known)
-        column, found = self.schema_.column, self.theta_.probabilities
-        self.probabilities_ = {self.columns_[j]: found[:, np.flatnonzero(column == j)] for j in np.unique(column)}
+        column, p = self.schema_.column, self.theta_.probabilities
+        self.probabilities_ = {self.columns_[j]: p[:, np.flatnonzero(column == j)] for j in np.unique(column)}
 
     def _attributes(self, theta: Parameters, schema: Schema) -> dict[str, Any]:
-        number_of = {"n_classes_": len(theta.weights), "n_classes_scores_": theta.path}
-        return {"weights_": theta.weights, **number_of}
+        return {"weights_": theta.weights, "n_classes_": len(theta.weights), "n_classes_scores_": theta.path}
 
     def _diagnostics(self) -> list[Diagnostic]:
         theta = self.theta_
-        failed = self.fit_check_ is not None and not self.fit_check_.better  # said by the fit check
+        failed = self.fit_check_ is not None and not self.fit_check_.better  # the fit check reports it
         if failed or theta.moved <= TUNING.unstable:
             return []
         words = (
@@ -143,7 +143,7 @@ class DPLatentClass(PrivateEstimator):
         theta, names = self.theta_, self.schema_.names
         labels = tuple(f"class {k + 1}" for k in range(len(theta.weights)))
         ends = np.zeros(len(names)), np.ones(len(names))
-        words = "How likely each answer is in each class; the largest class is called 1."
+        words = "The probability of each answer in each class; class 1 is the largest."
         return Profile(labels, theta.weights, names, theta.probabilities, None, *ends, True, words)
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -171,7 +171,7 @@ class DPLatentClass(PrivateEstimator):
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
         columns = []
         for name, p in zip(names, self.probabilities_.values(), strict=True):
-            own = self.levels_[name]
+            levels = self.levels_[name]
             place = np.sum(rng.random((len(group), 1)) > np.cumsum(p, axis=1)[group, :-1], axis=1)
-            columns.append(np.array(own.labels if own.texts else own.values)[place])
+            columns.append(np.array(levels.labels if levels.texts else levels.values)[place])
         return np.column_stack(columns), group

@@ -1,4 +1,4 @@
-"""Latent classes as the engine of surrogate rows wants them: draws, scores, and the two halves of an EM step."""
+"""Latent classes as a family of mixtures: simulated rows, scores, E-step and M-step."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ class Tuning:
     Attributes
     ----------
     pairs : float
-        The part of ρ (less the fit check's) that the pairs of answers get; .30 to .60 differ by less than .01 of the
-        lead kept.
+        The share of ρ (after the fit check's) for the pairs of answers; .30 to .60 differ by less than .01 of the lead
+        kept.
     scores : int
-        Score queries; 2 to 6 differ by less than .01.
+        The number of score queries; 2 to 6 differ by less than .01.
     growth : float
-        How many times a score query's price exceeds the one before it.
+        The price of a score query over the price of the one before it.
     levels : tuple of float
         The quantile of the scores' norms at which they are clipped; .80 to .95 make no difference.
     floor : float
-        The least probability; with 1e-4 probabilities are further off, .061 instead of .047.
+        The least probability; with 1e-4 the error of the probabilities is .061 instead of .047.
     pseudo : float
         Rows with the overall probabilities that are added to every class, in units of the noise of sums by class.
     most_cells, drawn : int
-        Up to so many cells all possible rows are surrogate rows; beyond, so many are drawn.
+        With at most ``most_cells`` cells all possible rows are surrogate rows; otherwise ``drawn`` rows are drawn.
     redraws : int
-        How often drawn rows are drawn again, from ``drawn_classes`` classes fitted to them.
+        The number of times that drawn rows are replaced by rows from ``drawn_classes`` classes fitted to them.
     model_part : float
-        The part of the fitted classes in base weights, where these suit the answers; the rest is independent answers.
+        The weight of the fitted classes in the base weights, if these describe the answers better; independent answers
+        have the rest.
     components : int
         Principal components to which the features of a block of answers are reduced.
     restarts : int
-        Random starts of EM after each query, beside the classes that were found before it.
+        Random starts of EM after each query, beside the previous solution.
     base : float
-        The error of the base rows in the part of the scores that the clip hides.
+        The relative error of the base rows in the clipped part of the scores.
     widening : float
-        By how much standard errors due to privacy exceed their linear form: the surrogate rows are not the table.
+        The factor of standard errors due to privacy over their linear form: the surrogate rows are not the table.
     moving : float
-        By how much errors exceed their linear form where the rows that they move are counted.
+        The factor of all errors over their linear form, where the rows that they move are counted.
     clamp : float
-        Where a row's lead over independent answers is clamped in the fit check: with 1, classes that are worse than
+        The clamp of a row's lead over independent answers in the fit check; with 1, classes that are worse than
         independent answers could pass.
     near : float
-        Another solution may be that of a second fit if its mean log-likelihood is less than that lower.
+        A second fit may end in any solution whose mean log-likelihood is lower by less than this.
     unstable : float
-        Classes are called unstable if a second fit may put more than this share of rows into another class.
+        Classes are reported as unstable if a second fit may put more than this share of rows into another class.
     """
 
     pairs: float = 0.35
@@ -85,22 +86,21 @@ TUNING = Tuning()
 
 @dataclass(frozen=True)
 class Classes:
-    """Shares of the classes, and the probability of each level in each class (classes × levels)."""
+    """The shares of the classes, and the probability of each level in each class (classes × levels)."""
 
     weights: FloatArray
     probabilities: FloatArray
 
-    def turned(self, items: Items) -> list[FloatArray]:
-        """For each class √p∘B (levels × effects), B the orthonormal complement of √p item by item: moving p by √p∘Bη
-        keeps the sum of every item's probabilities.
+    def tangents(self, items: Items) -> list[FloatArray]:
+        """For each class √p∘B (levels × effects), where B is the orthonormal complement of √p within each item. A move
+        of p by √p∘Bη keeps the sum of the probabilities of every item.
         """
-        known = self._turned.get(items.levels)
-        if known is None:
-            known = self._turned[items.levels] = [np.sqrt(p)[:, None] * _complement(p, items) for p in self._inside]
-        return known
+        if items.levels not in self._tangents:
+            self._tangents[items.levels] = [np.sqrt(p)[:, None] * _complement(p, items) for p in self._inside]
+        return self._tangents[items.levels]
 
     @cached_property
-    def _turned(self) -> dict[tuple[int, ...], list[FloatArray]]:
+    def _tangents(self) -> dict[tuple[int, ...], list[FloatArray]]:
         return {}
 
     @property
@@ -108,11 +108,11 @@ class Classes:
         return np.maximum(self.probabilities, 1e-12)
 
     def log_joint(self, xp: Namespace, h: Array) -> Array:
-        """Log of the probability of a class and of the row's answers in it: rows × classes."""
+        """The log-probability of each class together with the row's answers (rows × classes)."""
         return xp.matmul(h, like(xp, np.log(self._inside).T, h)) + like(xp, np.log(self.weights), h)
 
     def membership(self, xp: Namespace, h: Array) -> Array:
-        """The probability of each class given the answers, clamped: at least 0, and together at most 1."""
+        """The posterior probability of each class, clamped: at least 0, with a sum of at most 1."""
         joint = self.log_joint(xp, h)
         r = xp.exp(joint - xp.max(joint, axis=1, keepdims=True))
         r = xp.clip(zero_nonfinite(xp, r / xp.sum(r, axis=1, keepdims=True)), 0.0, 1.0)
@@ -120,20 +120,21 @@ class Classes:
 
 
 def _complement(p: FloatArray, items: Items) -> FloatArray:
-    """Orthonormal columns orthogonal to each item's part of √p."""
+    """Orthonormal columns that are orthogonal to √p within each item."""
     B = np.zeros((len(p), len(p) - len(items.levels)))
     for j, L in enumerate(items.levels):
-        own = slice(items.first[j], items.first[j + 1])
+        of_item = slice(items.first[j], items.first[j + 1])
+        basis = np.linalg.qr(np.column_stack([np.sqrt(p[of_item]), np.eye(L)[:, 1:]]))[0]
         start = items.first[j] - j
-        B[own, start : start + L - 1] = np.linalg.qr(np.column_stack([np.sqrt(p[own]), np.eye(L)[:, 1:]]))[0][:, 1:]
+        B[of_item, start : start + L - 1] = basis[:, 1:]
     return B
 
 
 @dataclass(frozen=True)
 class ClassFamily(Family[Classes]):
-    """K latent classes. ``observed`` is the share of rows that answer each item, ``overall`` the probabilities without
-    classes. No probability is below ``floor``; ``pseudo`` rows (a part of all) with the overall probabilities are added
-    to every class.
+    """K latent classes. ``observed`` holds the share of rows that answer each item, ``overall`` the probabilities over
+    all classes. No probability is below ``floor``. The M-step adds to every class ``pseudo`` rows, as a fraction of all
+    rows, with the overall probabilities.
     """
 
     K: int
@@ -145,17 +146,17 @@ class ClassFamily(Family[Classes]):
 
     @property
     def parameters(self) -> int:
-        """How many free parameters there are."""
+        """The number of free parameters."""
         return self.K * (1 + self.items.effects.shape[1]) - 1
 
     def cell_weights(self, theta: Classes, x: FloatArray) -> FloatArray:
-        """The probability of one-hot rows, missing values included, as far as they are missing independently."""
-        seen = np.where(x @ self.items.of_level > 0.5, self.observed, 1 - self.observed)
-        weights = np.prod(seen, axis=1) * np.sum(np.exp(theta.log_joint(np, x)), axis=1)
+        """The probability of one-hot rows and of their missing values, which are taken as independent."""
+        missingness = np.where(x @ self.items.of_level > 0.5, self.observed, 1 - self.observed)
+        weights = np.prod(missingness, axis=1) * np.sum(np.exp(theta.log_joint(np, x)), axis=1)
         return np.asarray(weights / weights.sum())
 
     def draw(self, theta: Classes, m: int, rng: np.random.Generator) -> FloatArray:
-        """m rows, ±1 for each level and NaN where a value is missing."""
+        """m rows of ±1 for each level, with NaN where a value is missing."""
         first, group = self.items.first, rng.choice(len(theta.weights), size=m, p=theta.weights)
         x = -np.ones((m, first[-1]))
         for j, L in enumerate(self.items.levels):
@@ -175,37 +176,35 @@ class ClassFamily(Family[Classes]):
         h = answers(xp, x, self.items)
         r = theta.membership(xp, h)
         alpha = theta.weights[:-1]
-        alone = (r[:, :-1] - like(xp, alpha, h)) / like(xp, np.sqrt(alpha), h)
-        parts = [
-            r[:, k : k + 1] * xp.matmul(h, like(xp, turn / theta._inside[k][:, None], h))
-            for k, turn in enumerate(theta.turned(self.items))
+        shares = (r[:, :-1] - like(xp, alpha, h)) / like(xp, np.sqrt(alpha), h)
+        probabilities = [
+            r[:, k : k + 1] * xp.matmul(h, like(xp, tangent / theta._inside[k][:, None], h))
+            for k, tangent in enumerate(theta.tangents(self.items))
         ]
-        return xp.concat([alone, *parts], axis=1)
+        return xp.concat([shares, *probabilities], axis=1)
 
     def moved(self, theta: Classes, step: FloatArray) -> Classes:
         logits = np.log(theta.weights)
         logits[:-1] += np.clip(step[: self.K - 1] / np.sqrt(theta.weights[:-1]), -3.0, 3.0)
         weights = np.exp(logits - logits.max())
         steps = step[self.K - 1 :].reshape(self.K, -1)
-        p = theta.probabilities + np.array(
-            [turn @ own for turn, own in zip(theta.turned(self.items), steps, strict=True)]
-        )
+        moves = [tangent @ eta for tangent, eta in zip(theta.tangents(self.items), steps, strict=True)]
+        p = theta.probabilities + np.array(moves)
         return Classes(weights / weights.sum(), self.items.floored(p, 1e-12))
 
     def statistics(self, xp: Namespace, theta: Classes, x: Array, weights: Array) -> Array:
-        """Σ r_k for each class, Σ r_k·h, and the log-likelihood. Rows with weights are surrogate rows, one-hot already;
-        classes are kept as rows of arrays: reductions over few columns are slow.
+        """Σ r_k and Σ r_k·h for each class, and the log-likelihood. Rows with weights are surrogate rows, which are
+        one-hot. Arrays have classes as rows, since reductions over few columns are slow.
         """
         h = answers(xp, x, self.items) if weights is None else x
         joint = xp.matmul(like(xp, np.log(theta._inside), h), h.T) + like(xp, np.log(theta.weights), h)[:, None]
         top = xp.max(joint, axis=0)
-        raw = xp.exp(joint - top)
-        whole = xp.sum(raw, axis=0)
-        each = 1.0 / whole if weights is None else weights / whole
-        density = top + xp.log(whole)
-        r = raw * each
-        likelihood = xp.reshape(xp.sum(density if weights is None else density * weights), (1,))
-        return xp.concat([xp.sum(r, axis=1), xp.reshape(xp.matmul(r, h), (-1,)), likelihood])
+        relative = xp.exp(joint - top)
+        total = xp.sum(relative, axis=0)
+        log_density = top + xp.log(total)
+        r = relative * (1.0 / total if weights is None else weights / total)
+        log_likelihood = xp.reshape(xp.sum(log_density if weights is None else log_density * weights), (1,))
+        return xp.concat([xp.sum(r, axis=1), xp.reshape(xp.matmul(r, h), (-1,)), log_likelihood])
 
     def m_step(self, theta: Classes, statistics: FloatArray) -> Classes:
         counts = statistics[: self.K] + self.pseudo
@@ -214,6 +213,6 @@ class ClassFamily(Family[Classes]):
         return Classes(weights / weights.sum(), self.items.floored(self.items.proportions(sums), self.floor))
 
     def random_start(self, x: FloatArray, weights: FloatArray, rng: np.random.Generator) -> Classes:
-        """The overall probabilities times e^(normal), for each class and level."""
+        """The overall probabilities times log-normal numbers, one for each class and level."""
         p = np.maximum(self.overall, 0.01) * np.exp(rng.standard_normal((self.K, len(self.overall))))
         return Classes(rng.dirichlet(np.full(self.K, 4.0)), self.items.floored(self.items.proportions(p), 1e-3))

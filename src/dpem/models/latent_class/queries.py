@@ -1,8 +1,8 @@
-"""The items of a questionnaire, how answers become numbers, and the bounded queries about them.
+"""The items of a questionnaire, the coding of answers as numbers, and the queries about them.
 
-The answers of a row are coded twice: as *one-hot* h, a coordinate for each level of each item, and as *effects*
+The answers of a row are coded twice: *one-hot* h, with a coordinate for each level of each item, and as *effects*
 c = h·V, where the levels of an item are the corners of a regular simplex of radius 1 (±1 for two levels). A missing
-value is 0 in every coordinate of its item. Nothing is clipped: an answer counts once, whatever it is.
+value is 0 in every coordinate of its item. Answers are bounded by their coding, so nothing is clipped.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from dpem.tables.blocks import like
 
 @dataclass(frozen=True)
 class Items:
-    """How many levels each item has, and the matrices that lead from one-hot answers to effects."""
+    """The number of levels of each item, and the matrices that compute effects from one-hot answers."""
 
     levels: tuple[int, ...]
 
     @cached_property
     def first(self) -> list[int]:
-        """Where each item's one-hot coordinates begin, and where the last one's end."""
+        """The first one-hot coordinate of each item, and the end of the last item."""
         return [0, *np.cumsum(self.levels).tolist()]
 
     @cached_property
@@ -38,7 +38,7 @@ class Items:
 
     @cached_property
     def effects(self) -> FloatArray:
-        """V: the effects of each level. An item's rows are the corners of a simplex: unit vectors that sum to 0."""
+        """V, the effects of each level: an item's rows are the corners of a simplex, unit vectors that sum to 0."""
         V = np.zeros((self.first[-1], self.first[-1] - len(self.levels)))
         for j, L in enumerate(self.levels):
             corners = np.linalg.qr(np.column_stack([np.ones(L), np.eye(L)[:, 1:]]))[0][:, 1:]
@@ -60,22 +60,22 @@ class Items:
 
     @cached_property
     def even(self) -> FloatArray:
-        """Probabilities when every level is as likely as the others."""
+        """Equal probabilities of the levels of each item."""
         return self.of_level @ (1 / np.array(self.levels, dtype=float))
 
     def floored(self, p: FloatArray, least: float) -> FloatArray:
-        """Probabilities of at least that (nearly), which add up to 1 for each item."""
-        kept = np.clip(p, least, 1.0)
-        return kept / ((kept @ self.of_level) @ self.of_level.T)
+        """Probabilities of about ``least`` or more that sum to 1 for each item."""
+        raised = np.clip(p, least, 1.0)
+        return raised / ((raised @ self.of_level) @ self.of_level.T)
 
     def proportions(self, sums: FloatArray) -> FloatArray:
-        """Sums of one-hot answers as probabilities of each item's levels; equal ones where nobody answers."""
-        whole = (sums @ self.of_level) @ self.of_level.T
-        return np.where(whole > 1e-300, sums / np.where(whole > 1e-300, whole, 1.0), self.even)
+        """The proportions of each item's levels in sums of one-hot answers; equal ones if nobody answers."""
+        total = (sums @ self.of_level) @ self.of_level.T
+        return np.where(total > 1e-300, sums / np.where(total > 1e-300, total, 1.0), self.even)
 
     def cells(self, missing: NDArray[np.bool_]) -> int:
-        """How many different rows there are, where values of some items may be missing."""
-        return math.prod(L + int(may) for L, may in zip(self.levels, missing, strict=True))
+        """The number of different rows, if values of the items ``missing`` may be missing."""
+        return math.prod(L + int(may_miss) for L, may_miss in zip(self.levels, missing, strict=True))
 
     def rows_of(self, cells: NDArray[np.intp], missing: NDArray[np.bool_]) -> FloatArray:
         """The one-hot rows of numbered cells.
@@ -93,14 +93,14 @@ class Items:
 
 
 def answers(xp: Namespace, x: Array, items: Items) -> Array:
-    """One-hot answers h of rows in unit coordinates (or one-hot already): a missing value is 0 everywhere.
+    """One-hot answers h of rows in unit coordinates (or one-hot already); a missing value is 0 everywhere.
 
-    *Lemma.* h ≥ 0, and no item's entries add up to more than 1 (but for rounding). *Proof.* Entries are 0 or 1, and
-    divided by their item's sum if that is more. ∎
+    *Lemma.* h ≥ 0, and the entries of an item sum to at most 1 but for rounding. *Proof.* Entries are 0 or 1, and are
+    divided by the sum of their item if that exceeds 1. ∎
     """
     h = xp.astype(x > 0, xp.float64)
-    own = like(xp, items.of_level, x)
-    return h / xp.matmul(xp.clip(xp.matmul(h, own), 1.0, None), own.T)
+    of_level = like(xp, items.of_level, x)
+    return h / xp.matmul(xp.clip(xp.matmul(h, of_level), 1.0, None), of_level.T)
 
 
 @dataclass(frozen=True)
@@ -131,22 +131,22 @@ class PairMoments(NarrowQuery):
         return xp.concat([xp.sum(h, axis=0), *pairs, xp.sum(self._answered(xp, h), axis=0)])
 
     def each(self, xp: Namespace, x: Array) -> Array:
-        """What each row contributes."""
+        """The contribution of each row."""
         h = answers(xp, x, self.items)
         c = xp.matmul(h, like(xp, self.items.effects, x))
         i, j = self.items.pairs
         return xp.concat([h, c[:, i] * c[:, j], self._answered(xp, h)], axis=1)
 
     def _answered(self, xp: Namespace, h: Array) -> Array:
-        """One-hot numbers of answered items, 0 to J."""
+        """The number of answered items, 0 to J, one-hot."""
         numbers = like(xp, np.arange(len(self.items.levels) + 1.0), h)
-        seen = xp.sum(h, axis=1)[:, None]
-        return xp.astype((seen > numbers - 0.5) & (seen <= numbers + 0.5), xp.float64)
+        answered = xp.sum(h, axis=1)[:, None]
+        return xp.astype((answered > numbers - 0.5) & (answered <= numbers + 0.5), xp.float64)
 
 
 @dataclass(frozen=True)
 class CellCounts(NarrowQuery):
-    """How many rows are in each of the cells that answers and missing values form: for the fit without privacy.
+    """The number of rows with each combination of answers and missing values, for the fit without privacy.
 
     *Lemma.* ℓ2 sensitivity √2. *Proof.* A row is in one cell. ∎
     """
@@ -166,8 +166,8 @@ class CellCounts(NarrowQuery):
         h = xp.astype(x > 0, xp.float64)
         cell = xp.zeros_like(h[:, 0])
         for j, L in enumerate(self.items.levels):
-            own = h[:, self.items.first[j] : self.items.first[j + 1]]
-            level = xp.argmax(xp.concat([own, xp.full_like(own[:, :1], 0.5)], axis=1), axis=1)
+            of_item = h[:, self.items.first[j] : self.items.first[j + 1]]
+            level = xp.argmax(xp.concat([of_item, xp.full_like(of_item[:, :1], 0.5)], axis=1), axis=1)
             cell = cell * (L + 1) + xp.astype(level, xp.float64)
         edges = like(xp, np.arange(-0.5, self.items.cells(self.missing) + 1.0), cell)
         ends = xp.searchsorted(xp.sort(cell), edges)

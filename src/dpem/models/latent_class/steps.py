@@ -1,4 +1,4 @@
-"""The steps of a fit of latent classes: pairs of answers, EM on surrogate rows, and on the table without privacy."""
+"""The steps of a fit: pairs of answers, EM on surrogate rows, and EM on the table without privacy."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ from dpem.models.latent_class.queries import CellCounts, Items, PairMoments, ans
 from dpem.privacy import Curator
 from dpem.query import FloatArray
 
-#: Cells that are counted for the fit without privacy; with more it reads the rows at every step of EM.
+#: The fit without privacy counts at most this number of cells; with more it reads the rows at every step of EM.
 MOST_COUNTED = 2**21
-#: Steps of the search for the classes closest to the pairs, and how weakly these are drawn to where it begins.
+#: The search for the classes closest to the pairs: the number of steps, and the weight of the distance from its start.
 STEPS, PULL = 12, 0.1
+#: The fraction of drawn surrogate rows that follow classes; the others have independent answers.
+FROM_CLASSES = 0.7
+#: The lightest surrogate rows, of this total weight, are left out of EM.
+NEGLIGIBLE = 1e-5
 
 
 @dataclass(frozen=True)
 class ClassState(State):
-    """What the steps have found so far: the classes on surrogate rows, the base weights that these have if answers are
-    independent, and the scores of 1, 2, … classes where their number was to be found.
+    """The releases so far, and what was computed from them: the fit to surrogate rows, their base weights under
+    independent answers, and the criterion for 1, 2, … classes if their number is estimated.
     """
 
     family: ClassFamily = None  # type: ignore[assignment]  # set by the first step
@@ -49,7 +53,7 @@ class ClassState(State):
 
 @dataclass(frozen=True)
 class PairStep(Step):
-    """Answers and pairs of answers; surrogate rows that agree with them, and the classes that EM finds there."""
+    """Release the answers and pairs of answers; tilt surrogate rows to them, and run EM on these rows."""
 
     def describe(self) -> str:
         return "answers to each item, and to each pair of items"
@@ -76,57 +80,59 @@ class PairStep(Step):
 
 
 def surrogate_rows(family: ClassFamily, query: PairMoments, mean: FloatArray, noise: float) -> Surrogate:
-    """All possible rows with the weights of independent answers, or rows drawn from classes that are fitted to rows
-    drawn before, tilted to the answer. Of drawn rows 3 in 10 have independent answers.
+    """Surrogate rows that are tilted to the pairs: all possible rows with the weights of independent answers, or, if
+    these are too many, rows drawn from classes that are fitted to earlier draws.
     """
     items, missing = family.items, family.observed < 1
-    answer = Answer(query, mean, np.maximum(noise, 1e-12))  # scores join its block: a κ of their own wastes them
-    blocks = [Block(1.0, 3e4, TUNING.components, (answer,))]
-    alone = Classes(np.ones(1), family.overall[None])
+    answer = Answer(query, mean, np.maximum(noise, 1e-12))
+    blocks = [Block(1.0, 3e4, TUNING.components, (answer,))]  # the scores join it: a κ of their own worked worse
+    independent = Classes(np.ones(1), family.overall[None])
     if items.cells(missing) <= TUNING.most_cells:
         x = items.rows_of(np.arange(items.cells(missing)), missing)
-        return Surrogate.of(x, family.cell_weights(alone, x), blocks)
+        return Surrogate.of(x, family.cell_weights(independent, x), blocks)
     rng = generator(0)
 
     def drawn(theta: Classes) -> tuple[FloatArray, FloatArray]:
         """Different rows, and how often each was drawn."""
-        part = TUNING.drawn * 7 // 10
-        rows = np.vstack([family.draw(theta, part, rng), family.draw(alone, TUNING.drawn - part, rng)])
+        m = round(FROM_CLASSES * TUNING.drawn)
+        rows = np.vstack([family.draw(theta, m, rng), family.draw(independent, TUNING.drawn - m, rng)])
         different, counts = np.unique(answers(numpy_api, rows, items), axis=0, return_counts=True)
         return different, counts.astype(float)
 
-    surrogate = Surrogate.of(*drawn(alone), blocks)
-    wide = replace(family, K=TUNING.drawn_classes)
+    surrogate = Surrogate.of(*drawn(independent), blocks)
+    many_classes = replace(family, K=TUNING.drawn_classes)
     for _ in range(TUNING.redraws):
-        found = surrogate.fit(wide, [], restarts=2, rng=rng, short_steps=15, finalists=1, max_steps=40, tolerance=1e-5)
-        surrogate = surrogate.redrawn(*drawn(found[0].theta))
+        solutions = surrogate.fit(
+            many_classes, [], restarts=2, rng=rng, short_steps=15, finalists=1, max_steps=40, tolerance=1e-5
+        )
+        surrogate = surrogate.redrawn(*drawn(solutions[0].theta))
     return surrogate
 
 
 def with_base(family: ClassFamily, independent: Surrogate, theta: Classes) -> Surrogate:
-    """The surrogate with the base weights of the classes, a small part of independent answers added, where the answers
-    are more probable under these, by more than ½·log(answers) for every parameter; else the one that is given.
+    """The surrogate with base weights of the classes θ mixed with few independent answers, if the released answers are
+    more probable under these by more than ½·log(answers) per parameter; otherwise ``independent``.
     """
     if len(independent.x) != family.items.cells(family.observed < 1):
-        return independent  # drawn rows
+        return independent  # drawn rows have other base weights
     base = TUNING.model_part * family.cell_weights(theta, independent.x) + (1 - TUNING.model_part) * independent.base
     other = independent.redrawn(independent.x, base)
-    values = sum(len(own.mean) for own in independent.blocks[0].answers)
+    values = sum(len(answer.mean) for answer in independent.blocks[0].answers)
     needed = 0.5 * family.parameters * math.log(values)
     return other if other.log_evidence - independent.log_evidence > needed else independent
 
 
 def heaviest(x: FloatArray, weights: FloatArray) -> Surrogate:
-    """Weighted rows without the lightest, which together weigh less than 10⁻⁵: EM is as good and faster."""
+    """The weighted rows without the lightest, which makes EM faster."""
     order = np.argsort(weights)
-    kept = order[np.cumsum(weights[order]) > 1e-5]
-    return Surrogate.of(x[kept], weights[kept])
+    heavy = order[np.cumsum(weights[order]) > NEGLIGIBLE]
+    return Surrogate.of(x[heavy], weights[heavy])
 
 
 def fitted(
     family: ClassFamily, surrogate: Surrogate, starts: list[Classes], seed: int, restarts: int | None = None
 ) -> list[Converged[Classes]]:
-    """EM on the surrogate from these and from random starts, the best first."""
+    """EM on the surrogate from these and from random starts, the best solution first."""
     rows, random = heaviest(surrogate.x, surrogate.weights), TUNING.restarts if restarts is None else restarts
     options: dict[str, Any] = {"short_steps": 20, "finalists": 5, "max_steps": 300, "tolerance": 1e-6}
     return rows.fit(family, starts, restarts=random, rng=generator(seed), **options)
@@ -135,21 +141,20 @@ def fitted(
 def refitted(
     fit: SurrogateFit[Classes], independent: FloatArray, starts: list[Classes], seed: int
 ) -> SurrogateFit[Classes]:
-    """EM on the surrogate; then again with the base weights that suit the classes found, if these are better."""
+    """EM on the surrogate; then again with the base weights of the solution, if these describe the answers better."""
     solutions = fitted(fit.family, fit.surrogate, starts, seed)
-    plain = fit.surrogate.redrawn(fit.surrogate.x, independent)
-    surrogate = with_base(fit.family, plain, solutions[0].theta)
-    if surrogate is not plain:
-        solutions = fitted(fit.family, surrogate, [own.theta for own in solutions[:3]], seed, restarts=0)
+    under_independence = fit.surrogate.redrawn(fit.surrogate.x, independent)
+    surrogate = with_base(fit.family, under_independence, solutions[0].theta)
+    if surrogate is not under_independence:
+        solutions = fitted(fit.family, surrogate, [solution.theta for solution in solutions[:3]], seed, restarts=0)
     return replace(fit, surrogate=surrogate, solutions=solutions)
 
 
 @dataclass(frozen=True)
 class Converge(Step):
-    """EM to convergence from several starts, without noise: the non-private reference.
+    """Without privacy: run EM to convergence from several starts.
 
-    Rows that answer alike form a cell, and EM runs on the counts of cells; where there are too many of them it reads
-    the table at every step.
+    EM runs on the counts of different rows; if there are too many of them it reads the table at every step.
     """
 
     starts: int = 20
@@ -163,9 +168,9 @@ class Converge(Step):
         counts = CellCounts(model.schema, items)
         rows = None
         if items.cells(counts.missing) <= MOST_COUNTED:
-            seen = curator.measure(counts, math.inf)
-            there = np.flatnonzero(seen)
-            rows = Surrogate.of(items.rows_of(there, counts.missing), seen[there])
+            counted = curator.measure(counts, math.inf)
+            nonempty = np.flatnonzero(counted)
+            rows = Surrogate.of(items.rows_of(nonempty, counts.missing), counted[nonempty])
         path = np.zeros(0)
         if not model.n_classes:
             path = np.array(
@@ -180,11 +185,11 @@ class Converge(Step):
         return replace(state, theta=published(fit, family, path, curator.effective_rows))
 
     def _best(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> Converged[Classes]:
-        rng, nothing = generator(0), np.zeros(0)
-        starts = [family.random_start(nothing, nothing, rng) for _ in range(self.starts if family.K > 1 else 1)]
+        rng, unused = generator(0), np.zeros(0)
+        starts = [family.random_start(unused, unused, rng) for _ in range(self.starts if family.K > 1 else 1)]
         options: dict[str, Any] = {"short_steps": 50, "finalists": 5, "max_steps": 5000, "tolerance": 1e-12}
-        sums = family.e_step(rows.x, rows.weights) if rows else exact(curator, model.schema, family)
-        return best_of(family, starts, sums, **options)[0]
+        e_step = family.e_step(rows.x, rows.weights) if rows else exact(curator, model.schema, family)
+        return best_of(family, starts, e_step, **options)[0]
 
     def _criterion(self, family: ClassFamily, curator: Curator, model: Any, rows: Surrogate | None) -> float:
         """The Bayesian information criterion."""
@@ -197,7 +202,7 @@ class Converge(Step):
 
 @dataclass(frozen=True)
 class Released:
-    """The released means of pairs, of answers, the noise of both, and the number of rows."""
+    """The released means of pairs and of answers, the standard deviation of their noise, and the number of rows."""
 
     pairs: FloatArray
     levels: FloatArray
@@ -205,15 +210,15 @@ class Released:
     n: int
 
     def misfit(self, family: ClassFamily, theta: Classes) -> FloatArray:
-        """What the classes say less what was released, in units of its error: the noise, and the half of the sampling
-        variance that a fit to the same rows does not take up.
+        """The expected minus the released means, in standard errors: noise, and half of the sampling variance, since a
+        fit to the same rows takes up the other half.
         """
         items, (i, j) = family.items, family.items.pairs
-        o, mu = items.of_effect @ family.observed, theta.probabilities @ items.effects
-        pairs = o[i] * o[j] * (theta.weights @ (mu[:, i] * mu[:, j]))
+        observed, mu = items.of_effect @ family.observed, theta.probabilities @ items.effects
+        pairs = observed[i] * observed[j] * (theta.weights @ (mu[:, i] * mu[:, j]))
         levels = (items.of_level @ family.observed) * (theta.weights @ theta.probabilities)
-        gaps = np.concatenate([pairs - self.pairs, levels - self.levels])
-        return np.asarray(gaps / math.sqrt(self.noise**2 + 0.5 / self.n))
+        errors = np.concatenate([pairs - self.pairs, levels - self.levels])
+        return np.asarray(errors / math.sqrt(self.noise**2 + 0.5 / self.n))
 
     def distance(self, family: ClassFamily, theta: Classes) -> float:
         """The squared misfit of the closest classes near θ."""
@@ -225,21 +230,23 @@ class Released:
             p = np.exp(np.minimum(point[K:].reshape(K, -1), 30.0))
             return Classes(weights / weights.sum(), items.floored(items.proportions(p), 1e-6))
 
-        def far(point: FloatArray) -> FloatArray:
+        def residuals(point: FloatArray) -> FloatArray:
             return np.concatenate([self.misfit(family, classes(point)), PULL * (point - start)])
 
-        found = least_squares(far, start, max_nfev=STEPS)
-        return float(np.sum(self.misfit(family, classes(found.x)) ** 2))
+        closest = classes(least_squares(residuals, start, max_nfev=STEPS).x)
+        return float(np.sum(self.misfit(family, closest) ** 2))
 
 
 def choose(family: ClassFamily, surrogate: Surrogate, released: Released, most: int) -> tuple[ClassFamily, FloatArray]:
-    """The family of the number of classes with the least score, and the scores of 1, 2, … classes."""
+    """The number of classes with the least criterion, squared misfit plus a penalty per parameter; and the criterion
+    for 1, 2, … classes.
+    """
     values = len(released.pairs) + len(released.levels)
-    price = (1 + family.items.effects.shape[1]) * math.log(values)
+    penalty = (1 + family.items.effects.shape[1]) * math.log(values)
     path = []
     for K in range(1, most + 1):
-        own = replace(family, K=K)
+        candidate = replace(family, K=K)
         options: dict[str, Any] = {"short_steps": 20, "finalists": 2, "max_steps": 100, "tolerance": 1e-6}
-        found = surrogate.fit(own, [], restarts=1 if K == 1 else 6, rng=generator(K), **options)
-        path.append(released.distance(own, found[0].theta) + price * K)
+        solutions = surrogate.fit(candidate, [], restarts=1 if K == 1 else 6, rng=generator(K), **options)
+        path.append(released.distance(candidate, solutions[0].theta) + penalty * K)
     return replace(family, K=int(np.argmin(path)) + 1), np.array(path)
