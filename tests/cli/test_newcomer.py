@@ -77,7 +77,7 @@ def test_from_a_table_to_two_models_and_a_page_of_the_dataset():
         assert f'href="./{name}"' in page
         assert f'href="./{report}"' in page
         assert model.fit_check_.verdict in page
-    assert "Everything that 2 fits released about these rows is, together" in page
+    assert "All releases of 2 fits about these rows together are" in page
     assert page.count("-differentially private") == 1  # stated once, for all fits together
     assert "Refused: over the budget" in page
     assert "P00001" not in page
