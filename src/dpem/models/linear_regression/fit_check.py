@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpem.fitting.check import check_lead
 from dpem.fitting.step import Step
@@ -16,6 +16,9 @@ from dpem.models.linear_regression.tuning import TUNING
 from dpem.privacy import Curator
 from dpem.queries.narrow import rounded, weighted, zero_nonfinite
 from dpem.query import Array, Bound, Namespace
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 #: Largest absolute contributions of a row to the curvature and to the heteroscedasticity, and the weights of these two
 #: beside the explained squares.
@@ -80,7 +83,7 @@ class CheckExplained(Step):
     def describe(self) -> str:
         return "fit check against the mean alone: variance explained, curvature, unequal variances"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         fit = state.fit
         theta, S, n = fit.posterior.mean, fit.information.value, curator.effective_rows
         fitted = float(theta[1:] @ S[1:, 1:] @ theta[1:]) / max(float(S[0, 0]), 0.1)

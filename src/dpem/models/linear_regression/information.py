@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import gram_bound, into_ball, packed, unpacked, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ class FindInformation(Step):
     def describe(self) -> str:
         return "histogram of the rows' leverage, and their information, clipped where their leverage is large"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         fit, schema, rho = state.fit, model.schema_of(state), (1 - TUNING.lengths_share) * self.rho
         n, rows_per_person = curator.n_rows, curator.rows_per_person
         lengths = _released_lengths(curator, fit, schema, self.rho - rho)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ from dpem.privacy import Curator
 from dpem.queries.block_loop import over_rows
 from dpem.queries.narrow import NarrowQuery, gram_bound, into_ball, packed, unpacked, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class FindColumns(Step):
     def describe(self) -> str:
         return "histogram of every column and of the response: centre, spread, shares of levels, missing values"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         columns = state.columns
         schema = model.schema_of(state)
         if columns is not None:  # of the response and of columns chosen before, summaries are known
@@ -189,7 +192,7 @@ class FindMoments(Step):
     def describe(self) -> str:
         return f"second moments of columns and response, clipped at {self.radius:.3g} spreads"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         columns, schema = state.known_columns, model.schema_of(state)
         coding, k = model.coding(schema, columns), schema.width + 2
         query = JointMoments(schema, coding, float(columns.centre[-1]), float(columns.spread[-1]), self.radius)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from dpem.models.linear_regression.posterior import Gaussian
 from dpem.models.linear_regression.state import CurrentFit, ErrorShape, Estimate, LinearState
 from dpem.models.linear_regression.tuning import TUNING
 from dpem.query import FloatArray
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 
 class ErrorParts(NamedTuple):
@@ -78,7 +81,7 @@ def classical_covariance(fit: CurrentFit, n: int) -> FloatArray:
 
 
 def final_parameters(
-    fit: CurrentFit, sampling: FloatArray, model: Any, state: LinearState, n: int
+    fit: CurrentFit, sampling: FloatArray, model: LinearRegression, state: LinearState, n: int
 ) -> tuple[Parameters, CurrentFit]:
     """The parameters with this sampling covariance, and the fit, both given the coefficients that are 0: the intercept
     of a model without one, and slopes of columns that are not retained.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from dpem.queries.narrow import NarrowQuery, packed, unpacked, weighted
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.blocks import like
 from dpem.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 #: Largest number of EM steps, and the change below which they have converged.
 MOST_STEPS, CONVERGED = 5000, 1e-12
@@ -101,7 +104,7 @@ class MaximumLikelihood(Step):
     def describe(self) -> str:
         return "least squares, or maximum likelihood where values are missing, without privacy"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         columns, schema = state.known_columns, model.schema_of(state)
         joint, converged = joint_normal_fit(curator, schema, columns.centre, columns.spread)
         fit = replace(_conditional_fit(joint, state), converged=converged)

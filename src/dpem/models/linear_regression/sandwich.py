@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from dpem.privacy import Curator
 from dpem.queries.block_loop import product
 from dpem.queries.narrow import rounded, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class FindVariance(Step):
     def describe(self) -> str:
         return "variance of the scores: standard errors that hold with unequal variances"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         fit, schema, n = state.fit, model.schema_of(state), curator.effective_rows
         q, share = influence_directions(fit), np.nan_to_num(fit.columns.share[:-1], nan=0.5)
         largest = np.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from dpem.privacy import Curator
 from dpem.queries.narrow import rounded, sum_in_ball, weighted, zero_nonfinite
 from dpem.query import Array, Bound, FloatArray, Namespace
 from dpem.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpem.models.linear_regression.model import LinearRegression
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class TakeStep(Step):
     def describe(self) -> str:
         return "size of the residuals, and the score of the coefficients"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         rho, schema, fit = TUNING.size_share * self.rho, model.schema_of(state), state.fit
         fit = with_residual_scale(curator, fit.query(Residuals, schema, clip=TUNING.size_clip), rho, fit)
         norm, unit = fit.clips.norm, fit.clip_scale
@@ -170,7 +173,7 @@ class FindTails(Step):
     def describe(self) -> str:
         return "histogram of the scores' lengths and direction of long scores: the clip, and its bias"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         fit, schema = state.fit, model.schema_of(state)
         query = fit.query(LengthHistogram, schema, edges=SCORE_EDGES, of_scores=True)
         rho, lengths = (1 - TUNING.direction_share) * self.rho, fit.lengths
@@ -219,7 +222,7 @@ class FindLevel(Step):
     def describe(self) -> str:
         return f"mean and size of the residuals, clipped at {self.clip:.3g} standard deviations"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         fit, narrow = state.fit, state.fit.residual_variance
         fit = replace(fit, variance_error=math.hypot(fit.variance_error, TUNING.variance_doubt * fit.variance))
         fit = with_residual_scale(curator, fit.query(Residuals, model.schema_of(state), clip=self.clip), self.rho, fit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ class FindMiddle(Step):
     def describe(self) -> str:
         return "middle of the response"
 
-    def run(self, curator: Curator, model: Any, state: LinearState) -> LinearState:
+    def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         query = ColumnHistograms(model.schema.take(np.array([0])), with_columns=False)
         noise = curator.noise_scale(query, self.rho)
         shares = curator.measure(query, self.rho).reshape(1, BINS + 1)
