@@ -65,14 +65,15 @@ def test_missing_entries_of_a_csv(tmp_path):
     np.testing.assert_array_equal(y, [1, 2, 3, 4, 6])
 
 
+OTHER_LENGTH = "every row of {} must have 2 entries, as its first line has, but one has not."
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n4242\n", "every row of {} must have 2 entries, as its first line has, but one has not."),
-        (
-            "a,b\n1,2\n4242,1,1\n",
-            "every row of {} must have 2 entries, as its first line has, but one has not.",
-        ),
+        ("a,b\n1,2\n4242\n", OTHER_LENGTH),
+        ("a,b\n1,2\n4242,1,1\n", OTHER_LENGTH),
+        ("a,b\n1,2\nIn CSV column #1,1,1\n", OTHER_LENGTH),
         ("", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
         ("\n1,2\n", "{} must begin with a line of column names, but it is empty or begins with an empty line."),
         ("a,b\n", "{} has a header but no rows."),
