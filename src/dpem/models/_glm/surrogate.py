@@ -46,9 +46,8 @@ RADIUS = 1.2
 MARGIN = 2.0
 #: One correction each: above this relative noise, the released information is not used.
 RESOLVED = (0.8, 0.2, 0.2)
-#: Directions whose clipped information is below this fraction of the mean, as those of rare levels, are not corrected:
-#: the noise of the release would be magnified there.
-LEAST_RESOLVED = 0.5
+#: Directions are not corrected if the noise may exceed this fraction of their clipped information, as for rare levels.
+DIRECTION_LIMIT = 0.4
 #: Below this relative noise, columns whose information is no larger than its noise are called collinear.
 CLEAR = 0.4
 #: Surrogate rows with a smaller total variance, in whitened coordinates, are all alike: nothing can be corrected.
@@ -200,11 +199,14 @@ def match_information(
 
     Variances, and what is clipped, change with the rows, so the correction is repeated.
     """
-    spread = _weighted_moments(query, surrogate)[2]
+    weight, _, spread = _weighted_moments(query, surrogate)
     if not np.all(np.isfinite(spread)) or not np.trace(spread) > TINY:
         return surrogate
     values, vectors = np.linalg.eigh(spread)
-    basis = vectors[:, values > LEAST_RESOLVED * np.mean(values)]
+    largest_noise = noise / math.sqrt(2) / weight * (2 * math.sqrt(len(spread)) + MARGIN)
+    basis = vectors[:, values * DIRECTION_LIMIT > largest_noise]
+    if not basis.size:
+        return surrogate
     matched = first = _match_once(surrogate, free, query, released, noise, RESOLVED[0], basis)
     for limit in RESOLVED[1:]:
         matched = replace(matched, collinear=surrogate.collinear)
