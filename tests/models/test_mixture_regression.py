@@ -22,7 +22,7 @@ from dpem.models.mixture_regression.tuning import TUNING
 from dpem.privacy import Account, Curator, SeededNoise
 from dpem.tables import ArraySource
 
-GIVEN = {"epsilon": 1.0, "delta": 1e-6, "y_bounds": (-40, 60)}
+ARGUMENTS = {"epsilon": 1.0, "delta": 1e-6, "y_bounds": (-40, 60)}
 COEF, INTERCEPT, SIGMA = np.array([[1.0, -2.0, 0.5], [-1.5, 1.0, 0.5]]), np.array([1.0, 4.0]), np.array([0.8, 1.1])
 
 
@@ -112,7 +112,7 @@ def test_without_noise_components_with_other_columns_are_at_their_optimum():
 @pytest.fixture(scope="module")
 def fitted():
     X, y, k = people(6000)
-    model = DPMixtureRegression(**GIVEN, bounds=([-10, -5, 0], [12, 25, 1]), random_state=0)
+    model = DPMixtureRegression(**ARGUMENTS, bounds=([-10, -5, 0], [12, 25, 1]), random_state=0)
     return model.fit(X, y), X, y, k
 
 
@@ -133,7 +133,7 @@ def test_two_components_are_found_in_units(fitted):
     assert np.all(np.diff(model.weights_) <= 0)
 
 
-def test_intervals_hold_the_truth_and_say_what_is_noise(fitted):
+def test_intervals_cover_the_truth_and_separate_sampling_from_privacy(fitted):
     model = fitted[0]
     table = model.summary()
     assert list(table.index[:6]) == [
@@ -145,7 +145,7 @@ def test_intervals_hold_the_truth_and_say_what_is_noise(fitted):
     assert (table.sampling > 0).all()
 
 
-def test_new_rows_of_all_kinds_get_an_answer(fitted):
+def test_predictions_are_finite_for_missing_and_huge_values(fitted):
     model = fitted[0]
     X = np.array([[np.nan, 1.0, 0.0], [np.nan, np.nan, np.nan], [1e308, -1e308, 0.5]])
     assert np.isfinite(model.predict(X)).all()
@@ -157,7 +157,7 @@ def test_new_rows_of_all_kinds_get_an_answer(fitted):
     assert abs(model.score(x, y) - model.score(*fitted[1:3])) < 0.2
 
 
-def test_classes_have_one_order_whatever_the_start_called_them(fitted):
+def test_reordered_components_keep_their_errors(fitted):
     theta = fitted[0].theta_
     turned = theta.ordered(np.array([1, 0]))
     back = turned.ordered(np.argsort(-turned.weights))
@@ -171,15 +171,15 @@ def test_rows_with_missing_values_do_not_spoil_the_components():
     rng = np.random.default_rng(9)
     X[rng.uniform(size=X.shape) < 0.08] = np.nan
     y[rng.uniform(size=len(y)) < 0.1] = np.nan
-    model = DPMixtureRegression(**GIVEN, bounds=([-10, -5, 0], [12, 25, 1]), random_state=1).fit(X, y)
+    model = DPMixtureRegression(**ARGUMENTS, bounds=([-10, -5, 0], [12, 25, 1]), random_state=1).fit(X, y)
     assert np.allclose(model.coef_, COEF, atol=0.35)
     assert np.allclose(model.weights_, [0.6, 0.4], atol=0.05)
 
 
-@pytest.mark.parametrize("kind", ["all holes", "no response", "duplicates", "huge", "constant column", "one column"])
-def test_any_table_of_numbers_gets_an_answer(kind):
+@pytest.mark.parametrize("kind", ["all missing", "no response", "duplicates", "huge", "constant column", "one column"])
+def test_any_table_of_numbers_gives_finite_results(kind):
     X, y, _ = people(300)
-    if kind == "all holes":
+    if kind == "all missing":
         X[:] = np.nan
     if kind == "no response":
         y[:] = np.nan
@@ -195,23 +195,23 @@ def test_any_table_of_numbers_gets_an_answer(kind):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=FitWarning)
         warnings.filterwarnings("ignore", message="random_state|expect little|The start misses")
-        model = DPMixtureRegression(**GIVEN, bounds=(-10, 10), random_state=0).fit(X, y)
+        model = DPMixtureRegression(**ARGUMENTS, bounds=(-10, 10), random_state=0).fit(X, y)
     for name in ("weights_", "coef_", "intercept_", "sigma_", "standard_errors_"):
         assert np.isfinite(getattr(model, name)).all(), name
     assert np.isfinite(model.predict(X)).all()
 
 
-def test_one_regression_is_said_to_be_one():
+def test_the_fit_check_fails_for_one_regression():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((8000, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(8000)
     with pytest.warns(FitWarning, match="no improvement over one regression"):
-        model = DPMixtureRegression(**GIVEN, bounds=(-8, 8), random_state=2).fit(X, y)
+        model = DPMixtureRegression(**ARGUMENTS, bounds=(-8, 8), random_state=2).fit(X, y)
     assert model.suggested_components_ == 1
     assert len(model.components_misfit_) == 3
 
 
-def test_one_clear_regression_is_said_to_be_one():
+def test_the_fit_check_fails_for_one_regression_with_small_residuals():
     """Residuals of a sixth of the response's spread: the moments alone show a regression that is far from the best."""
     rng = np.random.default_rng(1)
     X = rng.normal(5, 2, (20_000, 2))
@@ -226,7 +226,7 @@ def test_components_through_the_origin_go_through_it():
     X = rng.uniform(1, 5, (8000, 2))
     k = rng.integers(2, size=8000)
     y = np.where(k == 0, X @ [2.0, 1.0], X @ [-1.0, 1.5]) + 0.5 * rng.standard_normal(8000)
-    model = DPMixtureRegression(fit_intercept=False, **GIVEN, bounds=(0, 10), random_state=0).fit(X, y)
+    model = DPMixtureRegression(fit_intercept=False, **ARGUMENTS, bounds=(0, 10), random_state=0).fit(X, y)
     assert np.array_equal(model.intercept_, [0.0, 0.0])
     assert np.allclose(model.predict(np.array([[0.0, 0.0]])), 0.0, atol=1e-9)
     assert np.allclose(np.sort(model.coef_[:, 0]), [-1.0, 2.0], atol=0.2)
@@ -245,11 +245,11 @@ def test_components_through_the_origin_go_through_it():
 def test_refusals_name_the_argument(change, n, words):
     X, y, _ = people(n)
     with pytest.raises(ValueError, match=words):
-        DPMixtureRegression(**{**GIVEN, **change}, bounds=(-10, 20)).fit(X, y)
+        DPMixtureRegression(**{**ARGUMENTS, **change}, bounds=(-10, 20)).fit(X, y)
 
 
-def test_the_plan_warns_where_the_start_will_fail_and_says_what_would_do():
-    model = DPMixtureRegression(3, **GIVEN, bounds=(-10, 10))
+def test_an_infeasible_plan_advises_more_rows_or_a_larger_epsilon():
+    model = DPMixtureRegression(3, **ARGUMENTS, bounds=(-10, 10))
     small, large = model.plan(800, 10), model.plan(200_000, 10)
     assert not small.feasible
     assert "rows or epsilon=" in small.advice
@@ -260,7 +260,7 @@ def test_the_plan_warns_where_the_start_will_fail_and_says_what_would_do():
     assert json.dumps(small.to_dict())
 
 
-def test_a_start_that_mostly_fails_is_called_infeasible():
+def test_a_plan_is_infeasible_if_the_start_mostly_fails():
     """Three components in 5,000 rows at ε = 1 are missed in more than half of the fits: not feasible."""
     model = DPMixtureRegression(3, epsilon=1.0, delta=1e-6, y_bounds=(-10, 10), bounds=(-6, 6))
     few, more, many = (model.plan(n, 5) for n in (5000, 9000, 40_000))
@@ -324,7 +324,7 @@ def test_a_column_of_rare_values_does_not_get_a_huge_coefficient():
     y = np.where(steep, 2, -2) * x + 0.5 * rng.standard_normal(4000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = {**GIVEN, "bounds": ([-5, 0], [5, 1])}
+        given = {**ARGUMENTS, "bounds": ([-5, 0], [5, 1])}
         rows = np.column_stack([x, rare])
         found = np.array([DPMixtureRegression(**given, random_state=seed).fit(rows, y).coef_ for seed in range(9)])
     assert np.allclose(np.sort(found[:, :, 0], axis=1), [-2, 2], atol=0.2)
@@ -332,7 +332,7 @@ def test_a_column_of_rare_values_does_not_get_a_huge_coefficient():
 
 
 @pytest.mark.parametrize(("limit", "wide"), [(8, False), (2000, True)])
-def test_bounds_within_which_a_few_responses_outweigh_the_components_are_said_to_be_wide(limit, wide):
+def test_wide_response_bounds_are_reported(limit, wide):
     rng = np.random.default_rng(2)
     x = rng.uniform(-1, 1, (20_000, 1))
     y = np.where(rng.uniform(size=20_000) < 0.5, 2, -2) * x[:, 0] + 0.5 * rng.standard_normal(20_000)

@@ -197,7 +197,7 @@ def queries(d=3):
 
 
 def extreme_rows(d=3, seed=0, count=150):
-    """Corners, cancelling pairs, holes, numbers near the ends of what floats hold, and rows near the middle."""
+    """Corners, cancelling pairs, missing values, the largest and smallest floats, and rows near the middle."""
     rng = np.random.default_rng(seed)
     corners = rng.choice([-1.0, 1.0], (count, d + 1))
     near = np.concatenate([rng.uniform(-0.3, 0.3, (count, d + 1)), rng.choice([-1, 1], (count, d + 1)) * 0.05])
@@ -272,7 +272,7 @@ def test_missing_values_are_filled_with_conditional_means():
     assert np.array_equal(frame.filled(xp, x)[:, seen], x[:, seen])
 
 
-def test_cells_of_invented_components_give_them_back():
+def test_exact_cells_of_known_components_give_these_components():
     """Weighted least squares on exact cell shares, of three components."""
     x_edges, r_edges = edges(8, 2.6), edges(16, 3.2)
     rng = np.random.default_rng(0)
@@ -288,7 +288,7 @@ def test_cells_of_invented_components_give_them_back():
     assert np.allclose(found.spreads, 0.5, atol=0.08)
 
 
-def test_parallel_components_are_read_from_the_counts():
+def test_parallel_components_are_estimated_from_the_counts():
     """Two intercepts and spreads, one slope: every component of the parallel start has the slope of the regression."""
     x_edges, r_edges = edges(6, 2.6), edges(12, 3.2)
     rng = np.random.default_rng(1)
@@ -312,17 +312,17 @@ def with_outliers(share, seed=0):
     return x, np.where(rng.random(20_000) < share, rng.choice([-1, 1], 20_000) * rng.uniform(12, 38, 20_000), y)
 
 
-@pytest.mark.parametrize(("share", "said"), [(0.0, False), (0.03, True)])
-def test_rows_far_from_every_component_are_said(share, said):
+@pytest.mark.parametrize(("share", "is_reported"), [(0.0, False), (0.03, True)])
+def test_missed_rows_are_reported(share, is_reported):
     x, y = with_outliers(share)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = DPMixtureRegression(epsilon=1.0, delta=1e-6, bounds=(-1, 1), y_bounds=(-40, 40), random_state=0)
         model.fit(x, y)
     codes = [each.code for each in model.diagnostics_]
-    assert ("missed-rows" in codes) == said
+    assert ("missed-rows" in codes) == is_reported
     far = np.abs(y[:, None] - model.intercept_ - x @ model.coef_.T) > FAR * model.sigma_
-    assert math.isclose(model.theta_.missed, far.all(axis=1).mean() if said else 0.0, abs_tol=0.006)
+    assert math.isclose(model.theta_.missed, far.all(axis=1).mean() if is_reported else 0.0, abs_tol=0.006)
 
 
 def test_the_fit_check_counts_missed_rows_and_keeps_its_bound():
