@@ -51,13 +51,13 @@ def held_out(part, X, y, targets, repetitions=10, reference=None, **settings):
     X1, X2, y1, y2 = train_test_split(X, y, random_state=0)
     plain = None if reference is not None else fit(X1, y1, math.inf, **settings)
     best = reference if plain is None else plain.score(X2, y2)
-    found, fits = [], {}
+    results, fits = [], {}
     for epsilon, target in targets.items():
         fits[epsilon] = [fit(X1, y1, epsilon, FIRST + i, **settings) for i in range(repetitions)]
-        found.append(line(part, epsilon, "R² held out", target, best, [m.score(X2, y2) for m in fits[epsilon]]))
+        results.append(line(part, epsilon, "R² held out", target, best, [m.score(X2, y2) for m in fits[epsilon]]))
         checks = [m.r_squared_ for m in fits[epsilon]]
-        found.append(line(part, epsilon, "R² of the fit check", "", best, checks))
-    return found, fits, plain
+        results.append(line(part, epsilon, "R² of the fit check", "", best, checks))
+    return results, fits, plain
 
 
 def wage_table():
@@ -146,14 +146,14 @@ def question_table():
     table = survey()
     columns, bounds = {}, {}
     for name in table:
-        own = table[name]
-        if name in ("Glycohemoglobin", "WhatWasYourLastA1CLevel") or own.notna().sum() == 0:
+        column = table[name]
+        if name in ("Glycohemoglobin", "WhatWasYourLastA1CLevel") or column.notna().sum() == 0:
             continue
-        if own.dtype.kind == "f":
-            columns[name], bounds[name] = own, (0.0, upward(own.max()))
-        elif 2 <= own.nunique() <= 8:
-            for level in sorted(own.dropna().unique()):
-                columns[f"{name}={level}"] = (own == level).astype(float).where(own.notna())
+        if column.dtype.kind == "f":
+            columns[name], bounds[name] = column, (0.0, upward(column.max()))
+        elif 2 <= column.nunique() <= 8:
+            for level in sorted(column.dropna().unique()):
+                columns[f"{name}={level}"] = (column == level).astype(float).where(column.notna())
                 bounds[f"{name}={level}"] = (0.0, 1.0)
     keep = (table.AgeInYearsAtScreening >= 20) & table.Glycohemoglobin.notna()
     X, y = pd.DataFrame(columns)[keep], np.log(table.Glycohemoglobin[keep])
@@ -195,17 +195,17 @@ def wide_table(correlation, seed, n=5000, d=1000, s=10):
 
 def simulated(correlation, repetitions=10, n=5000):
     """R² of whole rows held out, and how many of the ten columns are found."""
-    values, others, found = [], [], []
+    values, others, results = [], [], []
     for seed in range(FIRST, FIRST + repetitions):
         X, y, support, settings = wide_table(correlation, seed, n)
         model = fit(X[:n], y[:n], 0.6, seed, **settings)
         values.append(model.score(X[n:], y[n:]))
-        found.append(len(set(model.support_) & set(support)))
+        results.append(len(set(model.support_) & set(support)))
         if seed < FIRST + 2:
             others.append(lasso(X, y, np.arange(n), np.arange(n, len(y))))
     target, name = {0.8: "0.68", 0.5: "0.77"}[correlation], f"AR({correlation}), 1000 columns"
     rows = [line(name, 0.6, "R² held out", target, np.mean(others), values)]
-    return [*rows, line(name, 0.6, "of 10 columns found", "", 10, found)]
+    return [*rows, line(name, 0.6, "of 10 columns found", "", 10, results)]
 
 
 def independent(missing, goal, repetitions=5, n=5000, d=1000, s=10):

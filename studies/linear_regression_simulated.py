@@ -25,7 +25,7 @@ LAWS = ("normal", "gamma", "t3", "heteroscedastic", "binary")
 SLOPES = np.array([0.8, -0.5, 0.3, 0.0, 0.2])
 
 
-def drawn(law: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def simulated_rows(law: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     x = rng.standard_normal((n, 5))
     for j in range(1, 5):
         x[:, j] = 0.5 * x[:, j - 1] + np.sqrt(0.75) * x[:, j]
@@ -40,7 +40,7 @@ def drawn(law: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     return x, 2 + x @ SLOPES + e
 
 
-def robust(A: np.ndarray, y: np.ndarray) -> np.ndarray:
+def robust_errors(A: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Standard errors of least squares, heteroscedasticity allowed for."""
     inverse = np.linalg.inv(A.T @ A)
     e = y - A @ (inverse @ (A.T @ y))
@@ -51,13 +51,13 @@ def laws(n: int, fits: int, epsilon: float) -> None:
     for law in LAWS:
         held, ratio = [], []
         for seed in range(fits):
-            x, y = drawn(law, n, np.random.default_rng(7000 + seed))
-            own = DPLinearRegression(
+            x, y = simulated_rows(law, n, np.random.default_rng(7000 + seed))
+            model = DPLinearRegression(
                 epsilon=epsilon, delta=1e-6, bounds=(-8, 8), y_bounds=(-15, 20), random_state=seed
             ).fit(x, y)
-            found, truth = own.summary().iloc[:6], np.append(2, SLOPES)
-            held.append((found.lower <= truth) & (truth <= found.upper))
-            ratio.append(found.standard_error / robust(np.column_stack([np.ones(n), x]), y))
+            table, truth = model.summary().iloc[:6], np.append(2, SLOPES)
+            held.append((table.lower <= truth) & (truth <= table.upper))
+            ratio.append(table.standard_error / robust_errors(np.column_stack([np.ones(n), x]), y))
         print(f"{law}: held {100 * np.mean(held):.1f} %, SE ratio {np.median(ratio):.2f}", flush=True)
 
 
@@ -73,21 +73,24 @@ def levels(count: int, n: int, fits: int, epsilon: float, unequal: bool) -> None
         for j in range(3):
             X[f"x{j}"] = rng.normal(size=n)
             y = y + 0.3 * X[f"x{j}"].to_numpy()
-        given = {"bounds": {f"x{j}": (-6, 6) for j in range(3)}, "y_bounds": (-8, 8), "levels": {"level": names}}
-        own = DPLinearRegression(epsilon=epsilon, delta=1e-6, random_state=seed, **given).fit(X, y)
-        found = own.summary().loc[[f"level={name}" for name in names[1:]]]
-        held.append(np.mean((found.lower <= 1) & (found.upper >= 1)))
+        settings = {"bounds": {f"x{j}": (-6, 6) for j in range(3)}, "y_bounds": (-8, 8), "levels": {"level": names}}
+        model = DPLinearRegression(epsilon=epsilon, delta=1e-6, random_state=seed, **settings).fit(X, y)
+        table = model.summary().loc[[f"level={name}" for name in names[1:]]]
+        held.append(np.mean((table.lower <= 1) & (table.upper >= 1)))
         rows = np.bincount(level, minlength=count)
-        ratio.append(np.median(found.standard_error / np.sqrt(1 / rows[1:] + 1 / rows[0])))
+        ratio.append(np.median(table.standard_error / np.sqrt(1 / rows[1:] + 1 / rows[0])))
         A = np.column_stack([np.ones(n), X[[f"x{j}" for j in range(3)]], np.eye(count)[level][:, 1:]])
         inverse = np.linalg.inv(A.T @ A)
         off = (inverse @ (A.T @ y))[4:] - 1
         exact.append(np.mean(np.abs(off) < 1.96 * np.sqrt(np.diag(inverse)[4:])))
-    print(f"{count} levels: {_words(held)}, SE ratio {np.median(ratio):.2f}; least squares {_words(exact)}", flush=True)
+    print(
+        f"{count} levels: {_coverage(held)}, SE ratio {np.median(ratio):.2f}; least squares {_coverage(exact)}",
+        flush=True,
+    )
 
 
-def _words(held: list[float]) -> str:
-    """All effects share the baseline's error, so also least squares has fits in which most intervals miss."""
+def _coverage(held: list[float]) -> str:
+    """Coverage in words. All effects share the error of the baseline, so in some fits most intervals miss."""
     few = f"worst fit {100 * min(held):.0f}, {100 * np.mean(np.array(held) < 0.8):.1f} % of fits below 80"
     return f"held {100 * np.mean(held):.1f} % ({few})"
 

@@ -1,11 +1,11 @@
-"""Intervals of a linear regression on public tables: how wide they are, and how often they hold least squares' numbers.
+"""Width and coverage of a linear regression's intervals on public tables.
 
     python -m studies.linear_regression_tables [--group report] [--epsilon 1 0.5] [--fits 10] [--seed 1000]
 
 For each table: the standard error over that of least squares with robust (HC1) errors, the median over coefficients
 and fits; the share of 95 % intervals that hold least squares' coefficients on the same clamped rows, and that of the
 worst fit; in how many fits a warning was issued; and the parts of the variance. Rows with missing values are left out,
-so that least squares is what is to be held. Bounds were written down before the tables were fitted; levels stand in
+so that least squares is the target. Bounds were written down before the tables were fitted; levels stand in
 for a codebook and are read from the table, which a user must not do.
 
 ``tuning`` tables were used to set the fields of ``Tuning``, with seeds below 1000; ``report`` tables were not.
@@ -28,7 +28,7 @@ DELTA = 1e-6
 
 
 class Table(NamedTuple):
-    """A public table: its response and columns with bounds, its factors, and what becomes of the response."""
+    """A public table: its response and columns with bounds, its factors, and the transformation of the response."""
 
     package: str
     name: str
@@ -160,27 +160,27 @@ class Row(NamedTuple):
     seconds: float
 
 
-def tried(table: Table, epsilon: float, fits: int, first: int) -> Row:
+def fitted_table(table: Table, epsilon: float, fits: int, first: int) -> Row:
     X, y, levels = table.read()
     y = y.clip(*table.y_bounds)
     A = design(X, levels, table.bounds)
     exact, robust = least_squares(A, y.to_numpy())
-    given = {"delta": DELTA, "bounds": dict(table.bounds), "y_bounds": table.y_bounds, "levels": levels}
+    settings = {"delta": DELTA, "bounds": dict(table.bounds), "y_bounds": table.y_bounds, "levels": levels}
     ratios, held, warned, parts, lost, begun = [], [], [], [], [], time.perf_counter()
     for seed in range(first, first + fits):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            own = DPLinearRegression(epsilon=epsilon, random_state=seed, **given).fit(X, y)
-        found = own.summary().iloc[: len(exact)]
-        ratios.append(found.standard_error.to_numpy() / robust)
-        held.append(np.mean((found.lower.to_numpy() <= exact) & (exact <= found.upper.to_numpy())))
-        warned.append(any(each.severity == "warning" for each in own.diagnostics_))
-        whole = found.standard_error.to_numpy() ** 2
+            model = DPLinearRegression(epsilon=epsilon, random_state=seed, **settings).fit(X, y)
+        summary = model.summary().iloc[: len(exact)]
+        ratios.append(summary.standard_error.to_numpy() / robust)
+        held.append(np.mean((summary.lower.to_numpy() <= exact) & (exact <= summary.upper.to_numpy())))
+        warned.append(any(each.severity == "warning" for each in model.diagnostics_))
+        total = summary.standard_error.to_numpy() ** 2
         parts.append(
-            [float(np.median(found[name].to_numpy() ** 2 / whole)) for name in ("sampling", "privacy", "misfit")]
+            [float(np.median(summary[name].to_numpy() ** 2 / total)) for name in ("sampling", "privacy", "misfit")]
         )
-        off = A @ (found.estimate.to_numpy() - exact)
-        lost.append(float(np.mean(off**2) / np.var(y)))
+        difference = A @ (summary.estimate.to_numpy() - exact)
+        lost.append(float(np.mean(difference**2) / np.var(y)))
     seconds = (time.perf_counter() - begun) / fits
     numbers = (float(np.median(ratios)), float(np.quantile(ratios, 0.9)), float(np.mean(held)), float(np.min(held)))
     shares = np.median(parts, axis=0)
@@ -211,7 +211,7 @@ def main() -> int:
     for epsilon in options.epsilon:
         for table in TABLES:
             if table.group == options.group and options.only in table.name:
-                rows.append(tried(table, epsilon, options.fits, options.seed))
+                rows.append(fitted_table(table, epsilon, options.fits, options.seed))
                 print(" | ".join(f"{x:.3g}" if isinstance(x, float) else str(x) for x in rows[-1]), flush=True)
     for low, high in ((100_000, 10**9), (20_000, 100_000), (5000, 20_000), (0, 5000)):
         for epsilon in options.epsilon:

@@ -24,8 +24,8 @@ def with_factor(levels, n, seed, shares=None, baseline=0):
     return pd.DataFrame({"month": [names[k] for k in level]}), effect[level] + rng.standard_normal(n), order, truth
 
 
-def fitted(X, y, order, **given):
-    settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": {}, "y_bounds": (-8, 8), "levels": {"month": order}, **given}
+def fitted(X, y, order, **changes):
+    settings = {"epsilon": 1.0, "delta": 1e-6, "bounds": {}, "y_bounds": (-8, 8), "levels": {"month": order}, **changes}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return DPLinearRegression(**settings).fit(X, y)
@@ -57,8 +57,8 @@ def test_lengths_do_not_depend_on_the_baseline_and_second_moments_follow_from_sh
         order = [baseline, *(k for k in range(4) if k != baseline)]
         schema = Schema.of(["f"], {}, {"f": [float(k) for k in order]})
         query = ColumnHistograms(schema, with_response=False)
-        found = column_summaries(query, np.append(shares[order[1:]], [shares[baseline], 0.0]), 1e-9)
-        coding = column_coding(schema, found, jointly=True)
+        columns = column_summaries(query, np.append(shares[order[1:]], [shares[baseline], 0.0]), 1e-9)
+        coding = column_coding(schema, columns, jointly=True)
         u = schema.coordinates(xp, np.arange(4.0)[:, None])
         z = (u - coding.centre) @ coding.scale.T
         np.testing.assert_allclose(np.sum(z**2, axis=1), 1 / shares - 1, rtol=1e-6)
@@ -112,10 +112,10 @@ def test_a_level_without_rows_is_named_and_leaves_the_others_their_intervals():
     fits = [fitted(X, y, order, random_state=seed) for seed in range(9)]
     with_level = [fitted(X, y, [*order, "l9 misspelt"], random_state=seed) for seed in range(9)]
     more = with_level[0]
-    found = {each.code: each for each in more.diagnostics_}
-    assert found["rare-level"].columns == ("month=l9 misspelt",)
-    assert "spelling" in found["rare-level"].advice
-    assert "collinear" not in found
+    diagnostics = {each.code: each for each in more.diagnostics_}
+    assert diagnostics["rare-level"].columns == ("month=l9 misspelt",)
+    assert "spelling" in diagnostics["rare-level"].advice
+    assert "collinear" not in diagnostics
     usual, wider = (np.median([fit.standard_errors_[:4] for fit in some], axis=0) for some in (fits, with_level))
     assert (wider < 1.3 * usual).all()
     assert more.standard_errors_[4] > 10 * more.standard_errors_[1]
@@ -130,8 +130,8 @@ def test_the_joint_covariance_makes_a_test_of_a_factor():
 
     def wald(response):
         fit = fitted(X, response, order, random_state=3)
-        own = fit._errors.covariance[1:12, 1:12]
-        return float(fit.coef_ @ np.linalg.solve(own, fit.coef_))
+        covariance = fit._errors.covariance[1:12, 1:12]
+        return float(fit.coef_ @ np.linalg.solve(covariance, fit.coef_))
 
     assert wald(np.random.default_rng(0).standard_normal(len(y))) < 31.3
     assert wald(y) > 100

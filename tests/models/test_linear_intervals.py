@@ -174,8 +174,8 @@ def test_where_responses_are_missing_may_depend_on_the_columns(columns_too):
         y[away] = np.nan
         if columns_too:
             x[away] = np.nan
-        own = fitted(x, y, bounds=(-5, 5), y_bounds=(-8, 8), random_state=seed)
-        return np.array([own.intercept_, *own.coef_]) - [1.0, 0.8, 0.3], own.standard_errors_[:3]
+        model = fitted(x, y, bounds=(-5, 5), y_bounds=(-8, 8), random_state=seed)
+        return np.array([model.intercept_, *model.coef_]) - [1.0, 0.8, 0.3], model.standard_errors_[:3]
 
     away, errors = (np.array(part) for part in zip(*map(off, range(8)), strict=True))
     assert np.sqrt(np.mean((away / errors) ** 2, axis=0)).max() < 1.6
@@ -235,7 +235,7 @@ def test_collinear_columns_are_named_and_have_wide_intervals():
     for seed in range(60):
         x, y = nearly_a_sum(seed)
         model = fitted(x, y, bounds=(0, 300), y_bounds=(-50, 150), random_state=seed)
-        warned.append("collinear" in {own.code for own in model.diagnostics_})
+        warned.append("collinear" in {record.code for record in model.diagnostics_})
         for words in ("The columns 'x0', 'x1', 'x2' are nearly collinear", "Leave one of them out"):
             assert warned[-1] == (words in model._errors.note)
         low, high = model.conf_int()[1:4].T
@@ -273,8 +273,8 @@ def test_a_spread_is_never_several_times_too_large_because_empty_bins_were_added
     rng, noise = np.random.default_rng(0), 0.01
     edges = np.arange(BINS + 1) / (BINS / 2) - 1
     shares = np.append(np.diff(norm.cdf(edges, 0.0, 0.05)), 0.0)
-    found = numeric_columns(shares + noise * rng.standard_normal((1000, BINS + 1)), noise)
-    ratio = found.spread / 0.05
+    columns = numeric_columns(shares + noise * rng.standard_normal((1000, BINS + 1)), noise)
+    ratio = columns.spread / 0.05
     assert np.mean(ratio > 1.5) < 0.03
     assert np.median(ratio) == pytest.approx(1.2, abs=0.15)
 
@@ -286,9 +286,9 @@ def test_a_column_that_is_often_missing_is_named():
     for share, codes in ((0.1, []), (0.4, ["often-missing"])):
         seen = np.where(rng.random(x.shape) < [share, 0.0], np.nan, x)
         model = DPLinearRegression(epsilon=2.0, delta=1e-6, bounds=(-5, 5), y_bounds=(-10, 10)).fit(seen, y)
-        found = [own for own in model.diagnostics_ if own.code == "often-missing"]
-        assert [own.code for own in found] == codes
-        assert all(own.columns == ("x0",) for own in found)
+        records = [record for record in model.diagnostics_ if record.code == "often-missing"]
+        assert [record.code for record in records] == codes
+        assert all(record.columns == ("x0",) for record in records)
 
 
 def test_a_response_that_is_often_or_always_missing_is_named():
@@ -299,9 +299,9 @@ def test_a_response_that_is_often_or_always_missing_is_named():
     for share, codes in ((0.0, []), (0.1, []), (0.5, ["often-missing"]), (1.0, ["missing"])):
         seen = np.where(rng.random(5_000) < share, np.nan, y)
         model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(-5, 5), y_bounds=(-10, 10)).fit(x, seen)
-        found = [own for own in model.diagnostics_ if "missing" in own.code]
-        assert [(own.code, own.columns) for own in found] == [(code, ()) for code in codes]
-        assert all("the response y" in own.message for own in found)
+        records = [record for record in model.diagnostics_ if "missing" in record.code]
+        assert [(record.code, record.columns) for record in records] == [(code, ()) for code in codes]
+        assert all("the response y" in record.message for record in records)
 
 
 def test_a_price_that_loses_nothing_has_a_plan():
@@ -316,4 +316,4 @@ def test_noise_in_a_share_is_no_missing_value():
         x = rng.standard_normal((300, 5))
         y = x[:, 0] + rng.standard_normal(300)
         model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=(-5, 5), y_bounds=(-10, 10)).fit(x, y)
-        assert "often-missing" not in {own.code for own in model.diagnostics_}
+        assert "often-missing" not in {record.code for record in model.diagnostics_}

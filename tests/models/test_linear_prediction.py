@@ -9,15 +9,15 @@ from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, loss_on_tabl
 
 
 def predicted(n, epsilon, d=3, **more):
-    given = {"epsilon": epsilon, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-1, 1), **more}
-    return DPLinearRegression(**given).plan(n, d).prediction
+    settings = {"epsilon": epsilon, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-1, 1), **more}
+    return DPLinearRegression(**settings).plan(n, d).prediction
 
 
 def test_more_rows_or_epsilon_never_predict_worse():
     by_epsilon = [predicted(4096, epsilon) for epsilon in np.geomspace(0.5, 2.5, 6)]
     by_rows = [predicted(round(n), 0.7) for n in np.geomspace(2000, 9000, 6)]
-    for found in (by_epsilon, by_rows):
-        assert all(a.median > b.median for a, b in itertools.pairwise(found))
+    for predictions in (by_epsilon, by_rows):
+        assert all(a.median > b.median for a, b in itertools.pairwise(predictions))
     for p in (predicted(500, 0.1), *by_rows, predicted(10**6, 10.0)):
         assert 0 < p.low < p.median < p.high
 
@@ -38,9 +38,9 @@ def test_predictions_come_true():
         x = rng.standard_normal((3000, 3))
         y = x @ slopes + np.sqrt(1 - ASSUMED) * rng.standard_normal(3000)
         ends = (-BOUNDS, BOUNDS)
-        own = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=ends, y_bounds=ends, random_state=seed).fit(x, y)
+        model = DPLinearRegression(epsilon=1.0, delta=1e-6, bounds=ends, y_bounds=ends, random_state=seed).fit(x, y)
         plain = np.linalg.lstsq(np.column_stack([np.ones(3000), x]), y, rcond=None)[0]
-        lost.append((own.intercept_ - plain[0]) ** 2 + np.sum((own.coef_ - plain[1:]) ** 2))
+        lost.append((model.intercept_ - plain[0]) ** 2 + np.sum((model.coef_ - plain[1:]) ** 2))
     p = predicted(3000, 1.0)
     assert 0.65 < p.median / np.median(lost) < 1.5
-    assert np.mean([p.low < own < p.high for own in lost]) > 0.75
+    assert np.mean([p.low < loss < p.high for loss in lost]) > 0.75

@@ -38,7 +38,7 @@ def at(kind, *more, sigma=0.7):
 
 
 def conditional(theta, row, sigma):
-    """Mean and variance of a row's response, in spreads, given its observed entries: those of the joint normal law."""
+    """Mean and variance of a standardised response given the observed entries of its row, under joint normality."""
     slopes = frame().whiten.T @ theta[1:]
     seen = np.flatnonzero(~np.isnan(row))
     across = CORRELATION[seen] @ slopes

@@ -313,7 +313,7 @@ def test_more_columns_are_chosen_than_kept_and_the_decoys_go():
     X = rng.standard_normal((6000, 40))
     X[:, 1::2] = 0.85 * X[:, ::2] + math.sqrt(1 - 0.85**2) * X[:, 1::2]
     y = X[:, [0, 10, 20]] @ [1.0, -1.0, 1.0] + rng.standard_normal(6000)
-    found = []
+    correct = []
     for seed in range(4):
         model = fitted(X, y, sparsity=3, bounds=(-6, 6), y_bounds=(-12, 12), epsilon=1.0, random_state=seed)
         chosen = [step.columns for step in model.plan_.steps if type(step).__name__ == "ChooseColumns"]
@@ -322,8 +322,8 @@ def test_more_columns_are_chosen_than_kept_and_the_decoys_go():
         assert len(model.support_) == np.count_nonzero(model.coef_) == 3
         assert model.covariance_.shape == (3, 3)
         assert len(model.standard_errors_) == 5
-        found.append(list(model.support_) == [0, 10, 20])
-    assert sum(found) >= 3
+        correct.append(list(model.support_) == [0, 10, 20])
+    assert sum(correct) >= 3
 
 
 def test_a_column_is_never_chosen_twice():

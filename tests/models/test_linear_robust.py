@@ -24,10 +24,10 @@ statsmodels = pytest.importorskip("statsmodels.api")
 
 
 def fitted(X, y, **settings):
-    given = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-15, 15), "random_state": 0}
+    defaults = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-15, 15), "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return DPLinearRegression(**{**given, **settings}).fit(X, y)
+        return DPLinearRegression(**{**defaults, **settings}).fit(X, y)
 
 
 def unequal(n, seed=0):
@@ -115,8 +115,8 @@ def test_noise_alone_is_not_taken_for_tails_or_for_long_rows():
         tails = score_tails(noisy, 0.003, rows, 20_000, 30.0)
         assert optimal_clip(20_000, 0.02, rows, tails=tails).norm < 1.7 * plain.norm
         noisy = -np.diff(longer) + 0.01 * rng.standard_normal(len(ROW_EDGES) + 1)
-        found = row_lengths(noisy, 0.01, 5, 20_000, 6, 30.0)
-        assert 0.9 < optimal_clip(20_000, 0.02, found).norm / plain.norm < 1.2
+        estimated = row_lengths(noisy, 0.01, 5, 20_000, 6, 30.0)
+        assert 0.9 < optimal_clip(20_000, 0.02, estimated).norm / plain.norm < 1.2
 
 
 def test_few_rows_with_most_of_the_leverage_do_not_make_the_steps_diverge():
@@ -172,9 +172,12 @@ def test_clips_widen_with_the_tails_that_a_histogram_shows():
     normal = -np.diff(np.concatenate([[1.0], rows.tail_probability(np.array(SCORE_EDGES) * math.sqrt(6)), [0.0]]))
     heavy = normal.copy()
     heavy[[0, SCORE_EDGES.index(16.0)]] += -0.02, 0.02  # scores between 11 and 16 standard deviations
-    none, found = (score_tails(shares, 0.001, rows, 20_000, 30.0) for shares in (normal, heavy))
-    assert optimal_clip(20_000, 0.02, rows, tails=found).norm > 1.5 * optimal_clip(20_000, 0.02, rows, tails=none).norm
-    assert found.excess(20.0, rows).root_mean_square > 10 * none.excess(20.0, rows).root_mean_square
+    none, heavy_tails = (score_tails(shares, 0.001, rows, 20_000, 30.0) for shares in (normal, heavy))
+    assert (
+        optimal_clip(20_000, 0.02, rows, tails=heavy_tails).norm
+        > 1.5 * optimal_clip(20_000, 0.02, rows, tails=none).norm
+    )
+    assert heavy_tails.excess(20.0, rows).root_mean_square > 10 * none.excess(20.0, rows).root_mean_square
 
 
 def test_sigma_does_not_collapse_where_columns_are_many_for_the_rows():
@@ -204,9 +207,9 @@ def codes(model):
 
 def test_a_response_above_its_bounds_gets_no_advice_of_narrower_ones():
     X, y = unequal(5000)
-    found = codes(fitted(X, 100 + y, y_bounds=(0, 50)))
-    assert "upper bound" in found["response-at-bound"].message
-    assert not any("arrower" in each.advice for each in found.values())
+    diagnosed = codes(fitted(X, 100 + y, y_bounds=(0, 50)))
+    assert "upper bound" in diagnosed["response-at-bound"].message
+    assert not any("arrower" in each.advice for each in diagnosed.values())
 
 
 def test_a_logarithm_is_proposed_only_where_it_can_be_taken():
@@ -227,8 +230,8 @@ def test_tails_that_both_releases_show_are_reported_earlier():
     model = fitted(X, y, y_bounds=(-50, 50))
     for by_lengths, reported in ((0.02, False), (0.15, True)):
         theta = replace(model.theta_, shape=ErrorShape(Estimate(0.0, 0.02), Estimate(0.12, 0.06), by_lengths))
-        found = {each.code for each in diagnostics(theta, model.schema_, "y")}
-        assert ("non-normal-errors" in found) == reported
+        diagnosed = {each.code for each in diagnostics(theta, model.schema_, "y")}
+        assert ("non-normal-errors" in diagnosed) == reported
 
 
 def test_a_response_of_0_and_1_has_a_note_that_proposes_logistic_regression_and_a_part_has_a_warning():
@@ -306,11 +309,11 @@ def test_collinear_columns_are_named_and_not_the_others():
         X = rng.standard_normal((6000, 8))
         X[:, 2] = X[:, 0] + X[:, 1] + 0.02 * X[:, 2]
         y = X[:, 3] + rng.standard_normal(6000)
-        found = codes(fitted(X, y, bounds=(-8, 8), random_state=seed))
-        if "collinear" in found:
-            named.append(set(found["collinear"].columns))
+        diagnosed = codes(fitted(X, y, bounds=(-8, 8), random_state=seed))
+        if "collinear" in diagnosed:
+            named.append(set(diagnosed["collinear"].columns))
     assert len(named) >= 3
-    assert sum(own <= {"x0", "x1", "x2"} for own in named) >= len(named) - 1
+    assert sum(columns <= {"x0", "x1", "x2"} for columns in named) >= len(named) - 1
 
 
 def test_standard_errors_are_finite_where_rows_are_few_for_the_budget():

@@ -156,7 +156,7 @@ def numeric_columns(shares: FloatArray, noise: float, indicator: NDArray[np.bool
     summaries = [_centre_and_spread(row[:-1] / part, noise / part) for row, part in zip(shares, seen, strict=True)]
     centre, spread = np.array(summaries).T
     ends = np.clip(shares[:, [0, BINS - 1]] / seen[:, None], 0.0, 1.0)
-    hidden = 3.5 * noise / seen
+    hidden = 3.5 * noise / seen  # a share that noise may hide: 3.5 standard deviations
     others, rare_end = 1 - np.max(ends, axis=1), np.min(ends, axis=1)
     two = (rare_end > hidden) & (rare_end > 0.5 * others)
     binary = (False if indicator is None else indicator) & (two | (others - rare_end < 1.5 * hidden))

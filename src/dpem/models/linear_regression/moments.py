@@ -152,7 +152,7 @@ def first_fit(columns: Columns, coding: Coding, moments: NoisyMatrix) -> Current
         posterior=posterior,
         prior=prior,
         variance=variance,
-        variance_error=0.5 * variance,
+        variance_error=0.5 * variance,  # clipped moments show little of the tails
         present=float(columns.seen[p]),
         present_error=float(columns.noise[p]),
         information=slope,

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -190,12 +190,12 @@ class Complete(NamedTuple):
     values there, which queries of one step often share.
     """
 
-    a: Any
-    size: Any
-    z: Any
-    seen: Any
-    shares: Any
-    last: list[tuple[bytes, Any]]
+    a: Array
+    size: Array
+    z: Array
+    seen: Array
+    shares: Array
+    last: list[tuple[bytes, Array]]
 
 
 @dataclass
@@ -206,12 +206,12 @@ class Rows:
     """
 
     xp: Namespace
-    a: Any
-    size: Any
-    z: Any
-    v: Any
-    seen: Any
-    shares: Any
+    a: Array
+    size: Array
+    z: Array
+    v: Array
+    seen: Array
+    shares: Array
     project: Callable[[], Array]
 
     @cached_property
@@ -240,7 +240,7 @@ class RowQuery(NarrowQuery):
     def prepared_by(self) -> tuple[Hashable, ...]:
         return (*super().prepared_by, self.frame.key)
 
-    def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Any, ...]:
+    def prepare(self, xp: Namespace, x: Array, y: Array) -> tuple[Array, ...]:
         """The parts of :func:`by_missing`, with complete rows in the coordinates a, which do not depend on θ."""
         parts = by_missing(xp, *self.unit_rows(xp, x, y))
         return tuple(part if part[3] else self._complete(xp, *part[:3]) for part in parts)
@@ -249,7 +249,7 @@ class RowQuery(NarrowQuery):
         a, seen = self.frame.coordinates(xp, x), row_mask(xp, x, y, self.frame.excluded)
         return Complete(a, xp.sqrt(squares(xp, a)), self.frame.response(y), seen, shares, [(b"", None)])
 
-    def sum_prepared(self, xp: Namespace, *prepared: Any) -> Array:
+    def sum_prepared(self, xp: Namespace, *prepared: Array) -> Array:
         total: Array = None
         for part in prepared:
             added = self.added(

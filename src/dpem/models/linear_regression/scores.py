@@ -152,7 +152,7 @@ class TakeStep(Step):
         direction = fit.direction or prior_direction(before)
         known = fit.information, fit.variance, fit.lengths, direction
         posterior, misfit = combined_posterior(before, fit.prior, scores, *known)
-        variance_error = math.hypot(fit.variance_error, 0.1 * fit.variance)
+        variance_error = math.hypot(fit.variance_error, 0.1 * fit.variance)  # new coefficients change the residuals
         fit = replace(fit, posterior=posterior, misfit=misfit, scores=scores, variance_error=variance_error)
         return replace(state, current_fit=fit)
 
