@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpem.queries.block_loop import over_rows
@@ -184,17 +185,13 @@ class Margins(CellCounts):
         cell = xp.where(xp.isfinite(position), cell, xp.full_like(position, -1.0))
         return xp.concat([xp.astype(cell == float(k), xp.float64) for k in range(len(self.edges) + 1)], axis=1)
 
-    def with_tails(self, mean: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of all rows of each column: centre and spread miss the tails of the histogram."""
+    def tail_cells(self, mean: FloatArray, noise: float) -> TailCells:
+        """The cells in the tails whose shares clearly exceed the noise."""
         edges = np.concatenate([[-np.inf], self.edges, [np.inf]])
         ends = np.clip(self.centre[:, None] + self.spread[:, None] * edges, -1.0, 1.0)
-        in_tails = ((edges[:-1] >= TAIL) | (edges[1:] <= -TAIL)) & (ends[:, 1:] > ends[:, :-1])
-        shares = self.shares(mean)
-        shares = np.where(in_tails & (shares > TAIL_NOISE * noise), np.minimum(shares, 0.5), 0.0)
-        away = (ends[:, :-1] + ends[:, 1:]) / 2 - self.centre[:, None]
-        shift, square = np.sum(shares * away, axis=1), np.sum(shares * away**2, axis=1)
-        rest = 1 - np.minimum(shares.sum(axis=1), 0.9)
-        return self.centre + shift, np.sqrt(rest * self.spread**2 + np.maximum(square - shift**2, 0.0))
+        shares, in_tail = self.shares(mean), (edges[:-1] >= TAIL) | (edges[1:] <= -TAIL)
+        column, cell = np.nonzero((shares > TAIL_NOISE * noise) & in_tail & (ends[:, 1:] > ends[:, :-1]))
+        return TailCells(column, ends[column, cell], ends[column, cell + 1], np.minimum(shares[column, cell], 0.5))
 
     def constant_columns(self, mean: FloatArray, noise: float) -> tuple[ConstantColumn, ...]:
         """Columns with at least 90 % of their values in one cell, and all of them as far as the noise shows."""
@@ -274,6 +271,41 @@ class ConstantColumn(NamedTuple):
     column: int
     low: float
     high: float
+
+
+class TailCells(NamedTuple):
+    """Cells of the histograms in the tails that hold rows: the column, the ends in unit coordinates, the share."""
+
+    column: NDArray[np.intp]
+    low: FloatArray
+    high: FloatArray
+    share: FloatArray
+
+    def with_tails(self, centre: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the columns: those of the other rows (centre, spread) and the tails."""
+        away = (self.low + self.high) / 2 - centre[self.column]
+        first, second, share = np.zeros(len(centre)), np.zeros(len(centre)), np.zeros(len(centre))
+        np.add.at(first, self.column, self.share * away)
+        np.add.at(second, self.column, self.share * away**2)
+        np.add.at(share, self.column, self.share)
+        share = np.minimum(share, 0.9)
+        return centre + first, np.sqrt((1 - share) * spread**2 + np.maximum(second - first**2, 0.0))
+
+    def moved_into(self, rows: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The rows, each with at least one value moved into a cell of the tails.
+
+        The first cell is drawn by the shares; every other column with such cells is moved too in half of the rows.
+        """
+        rows = rows.copy()
+        first = rng.choice(len(self.share), size=len(rows), p=self.share / self.share.sum())
+        for j in np.unique(self.column):
+            cells = np.flatnonzero(self.column == j)
+            cell = rng.choice(cells, size=len(rows), p=self.share[cells] / self.share[cells].sum())
+            is_first = self.column[first] == j
+            cell = np.where(is_first, first, cell)
+            value = self.low[cell] + rng.random(len(rows)) * (self.high - self.low)[cell]
+            rows[:, j] = np.where(is_first | (rng.random(len(rows)) < 0.5), value, rows[:, j])
+        return rows
 
 
 class VarianceComponents(NamedTuple):

@@ -30,7 +30,7 @@ LEAST_GAIN, MOVE_GAIN = 1e-3, 1.0
 #: Levenberg–Marquardt steps of a trial and of a descent to convergence.
 SHORT, LONG = 8, 40
 #: Components that are placed beyond K and merged again, and split-and-merge moves of which a trial is made. Of 50
-#: simulated fits with eight components these lose one in 2, as against 9 with restarts and moves of single components.
+#: simulated sketches with eight components 3 lose one with these, 9 with restarts and moves of single components.
 EXTRA, TRIALS = 3, 4
 #: The least share of a component while shares are fitted alone.
 LEAST_SHARE = 0.02

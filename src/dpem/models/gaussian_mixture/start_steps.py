@@ -156,7 +156,7 @@ class FindMargins(Step["GaussianMixture", MixtureState]):
         return replace(
             state,
             margins=(Answer(query, mean, noise),),
-            all_rows=query.with_tails(mean, noise),
+            tails=query.tail_cells(mean, noise),
             constant=query.constant_columns(mean, noise),
         )
 

@@ -10,7 +10,7 @@ from dpem.fitting.step import State
 from dpem.fitting.surrogate import Answer, Surrogate, SurrogateFit
 from dpem.models.gaussian_mixture.family import GaussianFamily, inside, with_missing
 from dpem.models.gaussian_mixture.gaussians import Gaussians
-from dpem.models.gaussian_mixture.location import ConstantColumn, Presence, VarianceComponents
+from dpem.models.gaussian_mixture.location import ConstantColumn, Presence, TailCells, VarianceComponents
 from dpem.query import FloatArray
 
 
@@ -23,6 +23,7 @@ class Tuning:
     ----------
     rows : the largest number of surrogate rows.
     wide_rows, wide_weight : the share of surrogate rows drawn from one wide Gaussian, and their total base weight.
+    tail_weight : the largest total base weight of rows in the tails of the histograms.
     queries, growth : the number of score queries, and the ratio of the prices of consecutive ones.
     margin_kappa, score_kappa : ranges of κ, the weight of the base rows, for each block of answers; 160 instead of 1000
         as the highest lets noise raise rows that lie far from all others.
@@ -50,6 +51,7 @@ class Tuning:
     rows: int = 5000
     wide_rows: float = 0.15
     wide_weight: float = 1e-3
+    tail_weight: float = 0.5
     queries: int = 6
     growth: float = 1.2
     score_kappa: tuple[float, float] = (10.0, 1000.0)
@@ -100,10 +102,8 @@ _NONE = np.zeros(0)
 
 @dataclass(frozen=True)
 class MixtureState(State):
-    """The state of a fit: centres and spreads of the columns, then the surrogate rows and the mixture fitted to them.
-
-    ``all_rows`` are the means and standard deviations of the columns with their tails; ``path`` are the scores of
-    numbers of components, for "auto".
+    """The state of a fit: centres, spreads and tails of the columns, then the surrogate rows and the mixture fitted to
+    them. ``path`` are the scores of numbers of components, for "auto".
     """
 
     centre: FloatArray = field(default_factory=lambda: _NONE)
@@ -111,7 +111,7 @@ class MixtureState(State):
     spread: FloatArray = field(default_factory=lambda: _NONE)
     variances: VarianceComponents = field(default_factory=lambda: VarianceComponents(_NONE, _NONE, 1.0, 0.0, _NONE))
     margins: tuple[Answer, ...] = ()
-    all_rows: tuple[FloatArray, FloatArray] = (_NONE, _NONE)
+    tails: TailCells | None = None
     constant: tuple[ConstantColumn, ...] = ()
     path: FloatArray = field(default_factory=lambda: _NONE)
     fit: SurrogateFit[Gaussians] = None  # type: ignore[assignment]  # set by the last step of the start
@@ -119,7 +119,9 @@ class MixtureState(State):
     @property
     def wide(self) -> Gaussians:
         """One Gaussian with the means, the standard deviations and the correlation of all rows."""
-        mean, spread = self.all_rows
+        mean, spread = self.centre, self.spread
+        if self.tails is not None:
+            mean, spread = self.tails.with_tails(mean, spread)
         return Gaussians(np.ones(1), mean[None], (np.outer(spread, spread) * self.variances.correlation)[None])
 
 
@@ -135,16 +137,22 @@ def base_rows(
     """Rows within the bounds and their base weights.
 
     Most rows are of the mixture. Those of the wide Gaussian have little weight, so that only an answer that asks for
-    rows between or beyond the components raises them.
+    rows between or beyond the components raises them. Those in the tails of the histograms have the weight of their
+    cells.
     """
-    wide = round(TUNING.wide_rows * count)
-    rows = np.vstack([_wide_rows(state.wide, wide, rng), inside(mixture, count - wide, rng, even=True)])
-    turns = WIDE_WEIGHTS[np.arange(wide) % len(WIDE_WEIGHTS)]
-    of_mixture = np.full(count - wide, (1 - TUNING.wide_weight) / (count - wide))
-    weights = np.concatenate([TUNING.wide_weight * turns / turns.sum(), of_mixture])
+    few = round(TUNING.wide_rows * count)
+    parts, weights = [_wide_rows(state.wide, few, rng)], [TUNING.wide_weight * _weights_in_turn(WIDE_WEIGHTS, few)]
+    if state.tails is not None and len(state.tails.share):
+        parts.append(state.tails.moved_into(inside(mixture, few, rng), rng))
+        in_tails = min(float(state.tails.share.sum()), TUNING.tail_weight)
+        weights.append(in_tails * _weights_in_turn(np.ones(1), few))
+    rest = count - len(parts) * few
+    parts.append(inside(mixture, rest, rng, even=True))
+    weights.append((1 - sum(float(part.sum()) for part in weights)) * _weights_in_turn(np.ones(1), rest))
+    rows = np.vstack(parts)
     for j, low, high in state.constant:  # rows beside the constant would be a component of their own
         rows[:, j] = np.clip(rows[:, j], low, high)
-    return with_missing(rows, patterns), weights
+    return with_missing(rows, patterns), np.concatenate(weights)
 
 
 def _wide_rows(wide: Gaussians, count: int, rng: np.random.Generator) -> FloatArray:
@@ -155,6 +163,12 @@ def _wide_rows(wide: Gaussians, count: int, rng: np.random.Generator) -> FloatAr
     widened_column = np.arange(rows.shape[1]) == rng.integers(rows.shape[1], size=(count, 1))
     scale[(turn >= len(ALL_WIDER))[:, None] & ~widened_column] = 1.0
     return np.clip(wide.means + scale * (rows - wide.means), -1.0, 1.0)
+
+
+def _weights_in_turn(weights: FloatArray, count: int) -> FloatArray:
+    """The weights of rows that take these in turn; they sum to 1."""
+    weights = weights[np.arange(count) % len(weights)]
+    return np.asarray(weights / weights.sum())
 
 
 def redrawn(surrogate: Surrogate, family: GaussianFamily, state: MixtureState, rng: np.random.Generator) -> Surrogate:
