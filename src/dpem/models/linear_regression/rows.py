@@ -123,10 +123,8 @@ BATCH, DEVICE_BATCH = 2**15, 2**24
 
 
 def by_missing(xp: Namespace, x: Array, y: Array, shares: Array = None) -> Iterator[tuple[Array, Array, Array, bool]]:
-    """Rows, responses and weights in parts: first the rows without missing values, then the others in short batches,
-    marked by True.
-
-    The order of rows changes sums by rounding only, which the slack of a source covers.
+    """Rows, responses and weights in parts: the complete rows, then the others in short batches, marked by True. Their
+    order changes sums by rounding only, which the slack of a source covers.
     """
     if isinstance(x, np.ndarray) and all_finite(x):
         yield x, y, shares, False
