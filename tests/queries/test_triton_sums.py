@@ -30,6 +30,7 @@ from dpem.models.linear_regression.selection import Signs
 from dpem.models.mixture_regression.components import Components
 from dpem.models.mixture_regression.components import Frame as LineFrame
 from dpem.models.mixture_regression.family import RegressionFamily
+from dpem.models.mixture_regression.scores import CenteredScore
 from dpem.paper.models import MissingRegression, SymmetricMixture, SymmetricRegression
 from dpem.queries.gpu import triton_sums as rowwise
 from dpem.queries.gpu.trace import formula_of
@@ -167,7 +168,7 @@ QUERIES = {
     **{kind: (mixture(kind), False, False) for kind in ("spherical", "diag", "tied", "full")},
     "classes": (PairMoments(ANSWERS, ITEMS), False, True),
     "lines": (
-        ScoreQuery(SCHEMA, LINE_FAMILY, LINES, np.eye(LINE_FAMILY.count), 2.0),
+        CenteredScore(SCHEMA, LINE_FAMILY, LINES, np.eye(LINE_FAMILY.count), 2.0),
         True,
         False,
     ),
