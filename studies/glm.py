@@ -1,15 +1,15 @@
 """Logistic and Poisson regression: coverage, level of tests, lost log-likelihood, and public tables.
 
     python -m studies.glm                  # all parts, about an hour of an idle core
-    python -m studies.glm speed logistic poisson rare tables 200    # parts, and fits a setting (of tables: a tenth)
+    python -m studies.glm speed logistic poisson rare tables 200    # parts, and fits a setting (tables: a tenth)
 
-Writes results/glm.csv, a line when it is known; lines of this version that are there are kept. Noise is seeded, from
-seed 60,000 on; constants were tuned on seeds below 2,000 of the simulated settings, and of the tables that are marked
-``tuning``. A part prints the share of 95 % intervals that hold the truth (of public tables: maximum likelihood's
-coefficients), and the least of a coefficient (of a fit), the median width over maximum likelihood's, the rejections of
-true hypotheses at 5 %, and the median and the largest loss of mean log-likelihood on new rows, beside what the plan
-predicted. Bounds of public tables were written down before the tables were fitted; levels stand in for a codebook and
-are read from the table, which a user must not do.
+Each line is written to results/glm.csv as soon as it is computed; existing lines of this version are kept. Noise is
+seeded, from seed 60,000 on; constants were tuned on seeds below 2,000 of the simulated settings, and on the tables that
+are marked ``tuning``. A line has the share of 95 % intervals that hold the truth and its least value for a coefficient;
+the median width relative to maximum likelihood; the share of true hypotheses that are rejected at 5 %; and the median
+and largest loss of mean log-likelihood on new rows, with the plan's prediction. For public tables the truth is the
+maximum likelihood estimate, and the least value is that of a fit. Bounds of public tables were written down before the
+tables were fitted; levels are read from the table in place of a codebook, which a user must not do.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RESULTS = Path(__file__).parent.parent / "results" / "glm.csv"
 FIELDS = ("part", "epsilon", "held", "worst", "width", "rejected", "loss", "largest", "predicted", "fits", "version")
 DELTA, FIRST, NEW = 1e-6, 60_000, 5000
 FAMILY = {"logistic": sm.families.Binomial(), "poisson": sm.families.Poisson()}
-#: Parts and ε of which this version's results are there.
+#: Parts and ε whose results of this version exist.
 KNOWN = set()
 KIND = {"logistic": DPLogisticRegression, "poisson": DPPoissonRegression}
 
 
-def drawn(kind, n, d, mixed, rng, intercept, dispersion=1.0):
-    """Columns, responses and the coefficients: one column correlated with another, a third of no effect; mixed ones
-    have a 0/1 column and a skewed one.
+def simulate(kind, n, d, mixed, rng, intercept, dispersion=1.0):
+    """Columns, responses and coefficients. Two columns are correlated, one has no effect; ``mixed`` ones include a 0/1
+    column and a skewed one.
     """
     X = rng.standard_normal((n, d))
     if mixed:
@@ -73,22 +73,21 @@ def setting(part, kind, n, d, epsilon, mixed, repeats, intercept=-0.5, dispersio
     held, widths, losses, predicted, rejected = [], [], [], [], []
     for seed in range(FIRST, FIRST + repeats):
         rng = np.random.default_rng(seed)
-        X, y, truth = drawn(kind, n, d, mixed, rng, intercept, dispersion)
+        X, y, truth = simulate(kind, n, d, mixed, rng, intercept, dispersion)
         model = fit(kind, X, y, epsilon, seed)
         low, high = model.conf_int().T
         held.append((low <= truth) & (truth <= high))
         rejected.append(model.t_test(model.coef_names_[-2]).pvalue[0] < 0.05)
         plain = sm.GLM(y, sm.add_constant(X), family=FAMILY[kind]).fit(scale="X2" if kind == "poisson" else None)
         widths.append(model.standard_errors_ / plain.bse)
-        new, _, _ = drawn(kind, NEW, d, mixed, rng, intercept)
+        new, _, _ = simulate(kind, NEW, d, mixed, rng, intercept)
         rows = sm.add_constant(new)
         mean = FAMILY[kind].link.inverse(rows @ truth)
-        both = (plain.params, np.append(model.intercept_, model.coef_))
-        ours, theirs = (log_expected(kind, mean, rows @ own) for own in reversed(both))
-        losses.append(theirs - ours)
+        private = np.append(model.intercept_, model.coef_)
+        losses.append(log_expected(kind, mean, rows @ plain.params) - log_expected(kind, mean, rows @ private))
         predicted.append(model.plan_.prediction.median)
-    found = (np.mean(held), np.mean(held, axis=0).min(), np.median(widths), np.mean(rejected))
-    return line(part, epsilon, *found, np.median(losses), np.max(losses), np.median(predicted), repeats)
+    coverage = (np.mean(held), np.mean(held, axis=0).min(), np.median(widths), np.mean(rejected))
+    return line(part, epsilon, *coverage, np.median(losses), np.max(losses), np.median(predicted), repeats)
 
 
 def log_expected(kind, mean, eta):
@@ -124,8 +123,9 @@ def rare(repeats):
 
 
 class Table(NamedTuple):
-    """A public table: the response as a function of its rows, the bounds of counts and columns, and factors. ``rows``
-    are drawn if it is larger.
+    """A public table: the response as a function of its rows, the bounds of counts and columns, and factors.
+
+    At most ``rows`` are sampled.
     """
 
     package: str
@@ -231,7 +231,7 @@ TABLES = (
 
 
 def tables(repeats):
-    """Intervals beside maximum likelihood's. Levels for which that has no estimate are left out."""
+    """Intervals compared with maximum likelihood. Levels that have no maximum likelihood estimate are left out."""
     for table in TABLES:
         kind = "logistic" if table.y_bounds is None else "poisson"
         known = {"bounds": table.bounds, "levels": None, **({"y_bounds": table.y_bounds} if table.y_bounds else {})}
@@ -250,8 +250,8 @@ def tables(repeats):
                 error = model.standard_errors_
                 held.append((np.abs(model._errors.estimate - exact) <= 1.96 * error)[estimated])
                 widths.append((error / errors)[estimated])
-            found = (np.mean(held), np.mean(held, axis=1).min(), np.median(widths), math.nan)
-            yield line(label, epsilon, *found, math.nan, math.nan, model.plan_.prediction.median, repeats)
+            coverage = (np.mean(held), np.mean(held, axis=1).min(), np.median(widths), math.nan)
+            yield line(label, epsilon, *coverage, math.nan, math.nan, model.plan_.prediction.median, repeats)
 
 
 def speed(_):

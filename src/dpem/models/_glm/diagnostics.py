@@ -87,9 +87,9 @@ def diagnose(
         )
         advice = "More rows, a larger epsilon or fewer columns would help."
         add(Diagnostic("few-rows", "warning", message, advice, tuple(weak)))
-    places = zip(("intercept", *(names[j] for j in free)), few_events(theta, model), strict=True)
-    unnamed = {*rare, *weak}
-    if hidden := [name for name, few in places if few and private and name not in unnamed]:
+    event_flags = zip(("intercept", *(names[j] for j in free)), few_events(theta, model), strict=True)
+    already_named = {*rare, *weak}
+    if hidden := [name for name, few in event_flags if few and private and name not in already_named]:
         message = f"Few events determine the coefficients of {list_names(hidden)}: their intervals may be too short."
         advice = "Pool them with other levels, or use more rows or a larger epsilon."
         add(Diagnostic("few-events", "warning", message, advice, tuple(hidden)))
