@@ -1,4 +1,4 @@
-"""How sure a linear regression is of its coefficients: answers that share an error, tails, holes, wide tables."""
+"""Standard errors of a linear regression: answers that share an error, tails, missing values, wide tables."""
 
 import math
 import warnings

@@ -113,7 +113,7 @@ QUERIES = {
 
 
 def hostile(rng):
-    """One row each: ordinary ones, ends of the bounds, holes, opposite ones, what is no number or overflows."""
+    """One row each: ordinary ones, ends of the bounds, missing values, opposite ones, infinite and overflowing ones."""
     kinds = [rng.uniform(-1, 1, (60, 4)), rng.choice([-1.0, 1.0], (60, 4)), 0.1 * rng.standard_normal((30, 4))]
     pool = np.concatenate(kinds)
     pool = np.concatenate([pool, -pool, rng.choice([1e308, -1e308, np.inf, np.nan, 5e-324, 1.0], (60, 4))])

@@ -23,11 +23,11 @@ from dpem.models.linear_regression.estimator import DPLinearRegression
 GIVEN = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-6, 6), "y_bounds": (-9, 9)}
 
 
-def rows(n, seed=0, holes=0.0, correlation=CORRELATION):
+def rows(n, seed=0, missing=0.0, correlation=CORRELATION):
     rng = np.random.default_rng(seed)
     X = rng.multivariate_normal(np.zeros(len(correlation)), correlation, n)
     y = 1 + X @ np.array([0.8, -0.5, 0.0])[: X.shape[1]] + rng.standard_normal(n)
-    X[rng.random(X.shape) < holes] = np.nan
+    X[rng.random(X.shape) < missing] = np.nan
     return X, y
 
 
@@ -43,9 +43,9 @@ def test_errors_that_are_larger_where_entries_are_missing_do_not_look_like_a_ste
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("holes", [0.0, 0.2])
-def test_a_fit_replayed_on_neighbours_differs_only_as_promised(holes):
-    X, y = rows(300, holes=holes)
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_fit_replayed_on_neighbours_differs_only_as_promised(missing):
+    X, y = rows(300, missing=missing)
     estimator = DPLinearRegression(**{**GIVEN, "delta": 1e-4})
     verdict = replay(estimator, Table("as drawn", X, y), missing=True)
     assert verdict.faults == []
@@ -88,7 +88,7 @@ def test_without_an_intercept_it_is_least_squares_through_the_origin():
 
 def test_missing_values_without_noise_give_maximum_likelihood():
     """At the fitted parameters no parameter of the joint normal law of columns and response raises the likelihood."""
-    X, y = rows(300, holes=0.25)
+    X, y = rows(300, missing=0.25)
     y[::9] = np.nan
     model = DPLinearRegression(**{**GIVEN, "epsilon": math.inf}).fit(X, y)
     assert model.converged_
@@ -180,8 +180,8 @@ TABLES = {
     "a constant column": (np.column_stack([X0, np.full(400, 2.0)]), Y0),
     "a column at its bound": (np.column_stack([X0, np.full(400, 6.0)]), Y0),
     "equal columns": (np.column_stack([X0, X0[:, 0]]), Y0),
-    "a column of holes": (np.column_stack([X0, np.full(400, np.nan)]), Y0),
-    "nothing but holes": (np.full((400, 2), np.nan), Y0),
+    "a column without values": (np.column_stack([X0, np.full(400, np.nan)]), Y0),
+    "no values at all": (np.full((400, 2), np.nan), Y0),
     "half without a response": (X0, np.where(np.arange(400) % 2, Y0, np.nan)),
     "no response at all": (X0, np.full(400, np.nan)),
     "a constant response": (X0, np.zeros(400)),
@@ -215,10 +215,10 @@ def test_bounds_in_another_unit_are_diagnosed():
         DPLinearRegression(**GIVEN, random_state=1).fit(X, y)
 
 
-@pytest.mark.parametrize("kind", ["equal", "constant", "holes"])
+@pytest.mark.parametrize("kind", ["equal", "constant", "missing"])
 def test_unidentified_coefficients_have_wide_intervals(kind):
     X, y = rows(5000)
-    more = {"equal": X[:, 2], "constant": np.full(5000, 1.0), "holes": np.full(5000, np.nan)}[kind]
+    more = {"equal": X[:, 2], "constant": np.full(5000, 1.0), "missing": np.full(5000, np.nan)}[kind]
     before = fitted(X, y).standard_errors_
     after = fitted(np.column_stack([X, more]), y).standard_errors_
     assert after[4] > 2 * before[3]
@@ -242,7 +242,7 @@ def _parquet(X, y, folder):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_model_from_every_kind_of_rows(kind, tmp_path):
-    X, y = rows(600, holes=0.1)
+    X, y = rows(600, missing=0.1)
     expected = DPLinearRegression(**GIVEN, random_state=1).fit(X, y)
     model = DPLinearRegression(**GIVEN, random_state=1).fit(*KINDS[kind](X, y, tmp_path))
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-7)

@@ -37,7 +37,7 @@ class Sum:
 
 
 class Watched(ArraySource):
-    """Counts its queries, and fails in one if so told."""
+    """Records the labels of its queries; with ``fails``, each raises an error."""
 
     def __init__(self, X, *, fails: bool = False, queried: list | None = None):
         super().__init__(X)

@@ -19,7 +19,7 @@ BODY = {
     **dict.fromkeys(("purpose", "digest", "version", "who", "host"), ""),
     "time": "2030-01-01T00:00:00+00:00",
 }
-#: What the page on ledgers tells an administrator to grant.
+#: What the page on ledgers says that an administrator should grant.
 GRANTS = ("GRANT SELECT ON dpem_meta, dpem_datasets TO analyst", "GRANT SELECT, INSERT ON dpem_entries TO analyst")
 
 

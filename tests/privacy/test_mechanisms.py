@@ -16,7 +16,7 @@ from dpem.privacy.accounting import Price
 from dpem.privacy.noise import PrivateNoise, SeededNoise
 
 FALSE_ALARM = 1e-8
-N = 20_000  # tells a scale from one 3% away: 5 standard errors of the log-variance are 5·√(2/N) = 5%
+N = 20_000  # distinguishes scales 3% apart: 5 standard errors of the log-variance are 5·√(2/N) = 5%
 
 
 @pytest.fixture(params=[pytest.param("private", marks=pytest.mark.real_noise), "seeded"])

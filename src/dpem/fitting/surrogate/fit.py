@@ -55,10 +55,9 @@ class SurrogateFit(Generic[Theta]):
         at most ``tolerance`` less.
         """
         best = self.solutions[0].log_likelihood
-        rivals = [own.theta for own in self.solutions if own.converged and own.log_likelihood >= best - tolerance]
-        shares = [
-            share_apart(self.family, self.surrogate, self.theta, other) for other in (*rivals, *self.queried[-queries:])
-        ]
+        alternatives = [s.theta for s in self.solutions if s.converged and s.log_likelihood >= best - tolerance]
+        alternatives += self.queried[-queries:]
+        shares = [share_apart(self.family, self.surrogate, self.theta, other) for other in alternatives]
         scale = widening * math.hypot(self.noise, n**-0.5) if self.noises else 0.0
         return max([share_moved(self.query, self.surrogate.x, self.surrogate.weights, scale), *shares])
 

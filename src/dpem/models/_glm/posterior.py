@@ -43,7 +43,7 @@ LEAST_VARIANCE = 1e-3
 #: this multiple of the noise of a share, the variance of a share of two standard deviations, up to the second number.
 HIDDEN, MOST_HIDDEN = 8.0, 0.25
 #: Where the spreads of columns are unknown, prior variances may be too small by this multiple.
-PRIOR_DOUBT = 10.0
+PRIOR_UNDERESTIMATE = 10.0
 #: Clips that are tried, in root mean square lengths of a score, and the number of surrogate rows they are tried on.
 CLIPS, CLIP_ROWS = np.geomspace(0.7, 14.0, 14), 1024
 
@@ -84,11 +84,11 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Prior:
-    """A normal prior of the coefficients. Its variances may be too small by the multiple ``doubt``."""
+    """A normal prior of the coefficients. Its variances may be too small by the multiple ``underestimate``."""
 
     mean: FloatArray
     precision: FloatArray
-    doubt: float = 0.0
+    underestimate: float = 0.0
 
 
 def prior_of(model: GeneralisedLinearModel, marginals: Marginals, mean: float, surrogate: Surrogate) -> Prior:
@@ -107,7 +107,7 @@ def prior_of(model: GeneralisedLinearModel, marginals: Marginals, mean: float, s
     precision[0, 0], precision[1:, 1:] = 1 / PRIOR_INTERCEPT, covariance * p / PRIOR_SLOPES
     prior_mean = np.zeros(p + 1)
     prior_mean[0] = model.family.link(mean) - model.mean_offset(surrogate.rows)
-    return Prior(prior_mean, centring.T @ precision @ centring, PRIOR_DOUBT * unknown)
+    return Prior(prior_mean, centring.T @ precision @ centring, PRIOR_UNDERESTIMATE * unknown)
 
 
 def score_posterior(
@@ -148,7 +148,7 @@ def score_posterior(
         influence += (a * np.sqrt(family.clipped_residual(eta_t, eta, limit).square)[:, None]) @ D_omega @ V
     sampling = complete * influence.T @ influence / (m * n)
     prior_pull = V @ prior.precision @ (prior.mean - coef)
-    privacy = V + np.outer(prior_pull, prior_pull) + prior.doubt * V @ prior.precision @ V
+    privacy = V + np.outer(prior_pull, prior_pull) + prior.underestimate * V @ prior.precision @ V
     whitening = scores[-1].query.whitening[:, free]
     privacy += scores[-1].bias * whitening.T @ whitening
     return Posterior(coef, sampling, privacy, np.clip(np.diag(V @ prior.precision), 0.0, 1.0))

@@ -40,7 +40,7 @@ REACH = 2.0
 LEAST_LINES, LINES_PER_DIRECTION = 48, 16
 #: The least share of a component in the start.
 LEAST_SHARE = 0.01
-#: The typical quantile of the norm of whitened scores over √p, where the noise of scores is foreseen.
+#: The typical quantile of the norm of whitened scores over √p, from which the noise of the scores is predicted.
 TYPICAL_RADIUS = 1.1
 
 

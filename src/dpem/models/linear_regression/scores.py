@@ -224,7 +224,7 @@ class FindLevel(Step):
 
     def run(self, curator: Curator, model: LinearRegression, state: LinearState) -> LinearState:
         fit, narrow = state.fit, state.fit.residual_variance
-        fit = replace(fit, variance_error=math.hypot(fit.variance_error, TUNING.variance_doubt * fit.variance))
+        fit = replace(fit, variance_error=math.hypot(fit.variance_error, TUNING.variance_relative_sd * fit.variance))
         fit = with_residual_scale(curator, fit.query(Residuals, model.schema_of(state), clip=self.clip), self.rho, fit)
         (mean, error), wide, theta = fit.residual_mean, fit.residual_variance, fit.posterior
         information = fit.information.value

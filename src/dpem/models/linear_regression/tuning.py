@@ -98,7 +98,7 @@ class Tuning:
     loading: float = 0.35
     #: Relative standard deviation of the error variance around that of clipped residuals; the variance beyond a last
     #: clip at 3.5 standard deviations over the variance between the two clips.
-    variance_doubt: float = 0.3
+    variance_relative_sd: float = 0.3
     beyond_clip: float = 2.0
     #: Error of the slopes from imputation, relative to their length, at a missing share of 1.
     imputation: float = 0.03
