@@ -21,8 +21,10 @@ from dpem.fitting.check import check_lead
 from dpem.fitting.diagnostics import FitWarning
 from dpem.models.gaussian_mixture.covariance_types import TYPES
 from dpem.models.gaussian_mixture.gaussians import Gaussians
+from dpem.models.gaussian_mixture.location import Margins, Spreads
 from dpem.models.gaussian_mixture.model import names
 from dpem.models.gaussian_mixture.sketch_fit import Components, Target, descend, fitted
+from dpem.tables.schema import Schema
 
 PRIVACY = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -282,6 +284,16 @@ def test_independent_columns_are_one_component_and_fail_the_check():
     assert sum(check.better for check in checks) <= 1  # a fit in about fifty is called better
     assert np.median([check.lead for check in checks]) < 0
     assert all("independent columns" in check.verdict for check in checks)
+
+
+@pytest.mark.parametrize("value", [0.3, -1.0, math.inf, -math.inf, math.nan])
+def test_a_row_counts_in_one_cell_even_if_its_position_overflows(value):
+    schema = Schema.of(["x"], {"x": (-1.0, 1.0)}, {})
+    for query in (Spreads(schema, np.zeros(1)), Margins(schema, np.zeros(1), np.full(1, 5e-324))):
+        with np.errstate(all="ignore"):
+            counts = query.contributions(xp, np.array([[value]]), None)
+        assert sorted(counts)[-2:] == [0.0, 0.0 if math.isnan(value) else 1.0]
+        assert min(counts) == 0.0
 
 
 def test_the_product_of_margins_multiplies_the_marginal_densities():

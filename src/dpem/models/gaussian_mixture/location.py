@@ -103,8 +103,8 @@ class CellCounts(NarrowQuery):
 
     def contributions(self, xp: Namespace, x: Array, y: Array) -> Array:
         position = self.position(xp, x)
-        seen = _count(xp, xp.isfinite(position))
-        above = [seen, *(_count(xp, position >= edge) for edge in self.edges.tolist())]
+        known = _count(xp, ~xp.isnan(position))
+        above = [known, *(_count(xp, position >= edge) for edge in self.edges.tolist())]
         return xp.concat([*(low - high for low, high in pairwise(above)), above[-1]])
 
     def shares(self, mean: FloatArray) -> FloatArray:
