@@ -128,6 +128,11 @@ def test_difference_is_the_inverse_of_a_move():
     assert np.allclose(own.difference(own.moved(theta, step), theta), step)
 
 
+def test_simulated_rows_determine_every_coefficient_of_many_columns():
+    v, _, weights = simulated_rows(Components(np.full(2, 0.5), np.zeros((2, 40)), np.ones(2)), 10)
+    assert np.allclose((v * weights[:, None]).T @ v, np.eye(40))
+
+
 def answers_at(truth, own, noise, thetas):
     """Exact mean scores at several parameters where the rows follow ``truth``."""
     return [

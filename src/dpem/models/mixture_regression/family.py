@@ -155,11 +155,11 @@ class RegressionFamily(Family[Components]):
 def simulated_rows(theta: Components, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rows that follow the components: (1, x̃), t and the weights of the rows, the same in every call.
 
-    Columns and errors are 2n standard normal points in opposite pairs, with unit covariance; each component has all of
-    them.
+    Columns and errors are 2n standard normal points in opposite pairs, with unit covariance, where n is at least twice
+    the number of coefficients; each component has all of them.
     """
     K, p = theta.shape
-    x = normal(0, (n, p))
+    x = normal(0, (max(n, 2 * p), p))
     x = np.concatenate([x, -x])
     x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
     v = np.column_stack([np.ones(len(x)), x[:, 1:]])

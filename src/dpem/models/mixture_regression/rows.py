@@ -55,7 +55,7 @@ def joined(*parts: tuple[Rows, float]) -> Rows:
 
 def _following(family: RegressionFamily, theta: Components, part: float, count: int) -> Rows:
     """Rows that follow the components, and their weights, which sum to 1."""
-    v, t, weights = simulated_rows(theta, max(round(part * count) // (2 * family.K), 2 * family.frame.mean.size + 2))
+    v, t, weights = simulated_rows(theta, round(part * count) // (2 * family.K))
     return family.placed(v, t), weights
 
 

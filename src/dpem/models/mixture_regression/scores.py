@@ -48,8 +48,10 @@ class CenteredScore(ScoreQuery):
 
     Clipping biases the score: where rows follow θ the mean of ψ is not 0, and it depends on the distribution of the
     columns, which nobody knows. Given x the response is a known mixture of normals, so E_θ[ψ | x] can be subtracted row
-    by row, and the mean is 0 at the true θ whatever the columns are. The sensitivity is that of
-    :class:`~dpem.fitting.surrogate.scores.ScoreQuery`: what is added is scaled into the same ball.
+    by row, and the mean is 0 at the true θ whatever the columns are, but for the few rows that the ball then clips.
+
+    *Lemma.* The sensitivity is that of :class:`~dpem.fitting.surrogate.scores.ScoreQuery`, 2R. *Proof.* The difference
+    is scaled into the ball of radius R after it was computed, whatever its parts are; one that is not finite is 0. ∎
     """
 
     @property
@@ -73,11 +75,11 @@ class CenteredScore(ScoreQuery):
             return into_ball(xp, xp.matmul(family.scores_of(xp, theta, v, responses, seen), W), self.radius)
 
         fitted = xp.matmul(v, like(xp, theta.coefficients.T, v))
-        expected = 0.0 * like(xp, np.zeros(len(self.whitener)), v)
-        for k, (weight, spread) in enumerate(zip(theta.weights, theta.spreads, strict=True)):
-            for node, node_weight in zip(NODES, NODE_WEIGHTS / NODE_WEIGHTS.sum(), strict=True):
-                share = float(weight * node_weight)
-                expected = expected + share * psi(fitted[:, k] + float(spread * node))
+        expected = sum(
+            float(weight * node_weight) * psi(fitted[:, k] + float(spread * node))
+            for k, (weight, spread) in enumerate(zip(theta.weights, theta.spreads, strict=True))
+            for node, node_weight in zip(NODES, NODE_WEIGHTS / NODE_WEIGHTS.sum(), strict=True)
+        )
         return into_ball(xp, psi(t) - expected, self.radius)
 
 
