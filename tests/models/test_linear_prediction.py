@@ -1,16 +1,28 @@
 """What plans of linear regressions say beforehand."""
 
 import itertools
+import math
 
 import numpy as np
 
 from dpem import DPLinearRegression
-from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, loss_on_tables
+from dpem.fitting.model import Sizes
+from dpem.models.linear_regression.planning import ASSUMED, BOUNDS, loss_on_tables, price_division
 
 
 def predicted(n, epsilon, d=3, **more):
     settings = {"epsilon": epsilon, "delta": 1e-6, "bounds": (-1, 1), "y_bounds": (-1, 1), **more}
     return DPLinearRegression(**settings).plan(n, d).prediction
+
+
+def test_the_division_is_of_the_whole_price_and_leaves_most_of_it_to_the_scores():
+    for n, rho, p, columns in itertools.product((2, 10**5, 10**10), (1e-12, 0.1, 1e20), (1, 200), (None, 1)):
+        for check in (False, True):
+            division = price_division(Sizes(n, 1.0, 1e-6, rho, 7, check), p, columns)
+            assert math.isclose(math.fsum(division[1:]), rho, rel_tol=1e-15)
+            assert min(division[1:-1]) > 0
+            assert division.scores >= 0.39 * rho
+            assert division.scores == max(division[1:])
 
 
 def test_more_rows_or_epsilon_never_predict_worse():

@@ -165,7 +165,8 @@ class Full(CovarianceType):
 
     def moved(self, own: Gaussians, step: FloatArray) -> FloatArray:
         d = own.means.shape[1]
-        factors = [_half_step(unpacked(part, d)) for part in step.reshape(len(own.roots), -1)]
+        # (I + A/√2)² is I + √2·A to first order
+        factors = [np.eye(d) + unpacked(part, d) / math.sqrt(2) for part in step.reshape(len(own.roots), -1)]
         return np.array([root @ factor @ factor.T @ root.T for root, factor in zip(own.roots, factors, strict=True)])
 
     def values(self, covariances: FloatArray) -> FloatArray:
@@ -253,11 +254,6 @@ def _pairs(xp: Namespace, own: Whitened) -> Array:
         products = own.v[:, j : j + 1] * own.v[:, j + 1 :]
         parts.append(2**0.5 * (products if own.missing is None else products + own.missing[:, j, j + 1 :]))
     return xp.concat(parts, axis=1)
-
-
-def _half_step(step: FloatArray) -> FloatArray:
-    """I + A/√2, whose square is I + √2·A to first order."""
-    return np.eye(len(step)) + step / math.sqrt(2)
 
 
 def _clipped(step: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import array_api_compat.numpy as numpy_api
@@ -54,6 +54,8 @@ class CenteredScore(ScoreQuery):
     is scaled into the ball of radius R after it was computed, whatever its parts are; one that is not finite is 0. ∎
     """
 
+    family: RegressionFamily = field(repr=False)
+
     @property
     def numbers_per_row(self) -> int:
         return 2 * len(self.whitener)
@@ -62,17 +64,14 @@ class CenteredScore(ScoreQuery):
         return xp.sum(self.each(xp, self.family.with_response(xp, x, y)), axis=0)
 
     def each(self, xp: Namespace, x: Array) -> Array:
-        assert isinstance(self.family, RegressionFamily)
         return self.each_of(xp, *self.family.rows(xp, x))
 
-    def each_of(self, xp: Namespace, v: Array, t: Array, seen: Array) -> Array:
+    def each_of(self, xp: Namespace, v: Array, t: Array, present: Array) -> Array:
         """The contributions of rows with these coordinates (see :meth:`RegressionFamily.rows`)."""
-        family, theta = self.family, self.theta
-        assert isinstance(family, RegressionFamily)
-        W = like(xp, self.whitener, v)
+        family, theta, W = self.family, self.theta, like(xp, self.whitener, v)
 
         def psi(responses: Array) -> Array:
-            return into_ball(xp, xp.matmul(family.scores_of(xp, theta, v, responses, seen), W), self.radius)
+            return into_ball(xp, xp.matmul(family.scores_of(xp, theta, v, responses, present), W), self.radius)
 
         fitted = xp.matmul(v, like(xp, theta.coefficients.T, v))
         expected = sum(
@@ -110,7 +109,6 @@ class ExpectedScores:
     def of(cls, query: object) -> ExpectedScores:
         """A given query, on rows that follow its components."""
         assert isinstance(query, CenteredScore)
-        assert isinstance(query.family, RegressionFamily)
         family, theta = query.family, query.theta
         v, t, weight = simulated_rows(theta, SIMULATED_PAIRS)
         everywhere = np.ones(len(t))
