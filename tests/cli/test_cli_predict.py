@@ -9,6 +9,7 @@ import pytest
 from pyarrow import csv, ipc, parquet
 from running_dpem import NAMES, N, dpem
 
+from dpem import DPGaussianMixture
 from dpem.paper import DPSymmetricMixture
 from dpem.persistence import load_model, save_model
 from dpem.tables import read_table
@@ -46,6 +47,16 @@ def test_a_mixture_gives_components(mixture, data, suffix):
     found, table = read(f"p.{suffix}"), parquet.read_table("patients.parquet").to_pandas()
     np.testing.assert_array_equal(found["component"].to_numpy(), mixture.predict(table))
     np.testing.assert_array_equal(found["probability_1"].to_numpy(), mixture.predict_proba(table)[:, 1])
+
+
+def test_a_note_says_that_components_are_numbered_from_0():
+    table = parquet.read_table("patients.parquet").to_pandas()[list(NAMES)]
+    model = DPGaussianMixture(2, epsilon=np.inf, delta=1e-3, bounds=(-5, 5)).fit(table)
+    save_model(model, "model.json")
+    assert "component 1: share" in model.summary().index
+    done = dpem("predict", "model.json", "patients.csv", "--out", "p.csv")
+    assert "numbered from 0 here, and from 1 in the summary" in done.err
+    assert set(read("p.csv")["component"].to_pylist()) <= {0, 1}
 
 
 def test_standard_output_is_csv(mixture):

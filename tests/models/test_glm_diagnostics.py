@@ -54,6 +54,18 @@ def test_columns_and_counts_at_their_bounds_give_a_warning():
     assert "y_bounds" in clipped.advice
 
 
+def test_the_messages_about_long_tails_between_wide_bounds_hold():
+    """Five columns of percentages, most of them 0, without a missing value: clipped moments look like missing rows."""
+    rng = np.random.default_rng(0)
+    x = 0.3 * rng.exponential(1.0, size=(5000, 5)) ** 2 * (rng.random((5000, 5)) < 0.4)
+    y = (rng.random(5000) < 1 / (1 + np.exp(1 - x[:, 0]))).astype(float)
+    fits = [dpem.DPLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(0, 100)).fit(x, y) for _ in range(4)]
+    messages = {diagnostic.code: diagnostic.message for model in fits for diagnostic in model.diagnostics_}
+    assert "complete, or more if columns have long tails" in messages["incomplete-rows"]
+    assert "within 1/32 of the range" in messages["at-bound"]
+    assert "other coefficients include part of it" in messages["few-rows"]
+
+
 def test_columns_of_zeros_and_ones_are_not_at_a_bound():
     two = (COUNTS > 2).astype(float).rename("many")
     assert diagnostics_of(two, kind=dpem.DPPoissonRegression, y_bounds=(0, 1)) == {}

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 def predict(session: Session, /, **options: Any) -> None:
     """Apply a fitted model to the rows of DATA, in their order.
 
-    A model with a response predicts it; a model without one predicts the component of each row (0, 1, …). The columns
-    probability_0, probability_1, … contain the probability of each component; mixtures of regressions need --target for
-    them.
+    A model with a response predicts it; a model without one predicts the component of each row (0, 1, …), 0 being
+    component 1 of the summary. The columns probability_0, probability_1, … contain the probability of each component;
+    mixtures of regressions need --target for them.
 
     \b
     Examples:
@@ -86,6 +86,8 @@ def predict(session: Session, /, **options: Any) -> None:
     with refusals(Exit.DATA):
         kept = kept_columns(options["data"], options["keep"] or (), options["sep"], options["encoding"])
     session.say("note: the guarantee does not cover predictions for rows that the model was fitted to")
+    if hasattr(model, "weights_") and (options["target"] is not None or not model._needs_y):
+        session.say("note: components are numbered from 0 here, and from 1 in the summary and the report")
     tables = _tables(model, source, kept, with_response=options["target"] is not None)
     with progress(disable=True if session.json else None), _output(out) as sink:
         expect(source.n_rows)

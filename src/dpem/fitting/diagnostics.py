@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dpem.queries.histograms import BINS
 from dpem.tables.bounds import list_columns, list_names
 
 Severity = Literal["warning", "note"]
@@ -73,8 +74,11 @@ def column_diagnostics(
         advice = "Check the spelling of the levels, or merge rare ones."
         yield Diagnostic("rare-level", "warning", message, advice, tuple(rare))
     if at_bound:
-        message = f"Most values of the {list_columns(at_bound)} are at a bound."
-        yield Diagnostic("at-bound", "warning", message, "Check the unit and the bounds.", tuple(at_bound))
+        message = (
+            f"Most values of the {list_columns(at_bound)} are at a bound, or within 1/{BINS} of the range from it."
+        )
+        advice = "Check the unit; if values are only near a bound, narrower bounds would help."
+        yield Diagnostic("at-bound", "warning", message, advice, tuple(at_bound))
     if crowded:
         message = f"Nearly all values of the {list_columns(crowded)} lie in {part} of the bounds."
         advice = "Narrower bounds would help, or a logarithm where values are not negative."

@@ -103,7 +103,9 @@ class RegressionResults(UnitModel):
         if k < 2 or not inconclusive or self.wald_test(np.eye(k)[1:]).pvalue > CLEAR:
             return Diagnostic("fit-check", "warning", str(check))
         size = f"lead {check.lead:.3g} per row, standard error {check.standard_error:.2g}"
-        why = f"its noise is too large, but the coefficients are jointly significant (Wald test, p < {CLEAR:g})."
+        why = (
+            f"its standard error is too large, but the coefficients are jointly significant (Wald test, p < {CLEAR:g})."
+        )
         return Diagnostic("fit-check", "note", f"{check.verdict} ({size}): {why}")
 
     # --- public methods ---------------------------------------------------------------------------------------------

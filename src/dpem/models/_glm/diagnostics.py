@@ -56,19 +56,20 @@ def diagnose(
     indicator |= np.isin(names, list(mostly_zero))
     diagnostics: list[Diagnostic] = []
     add = diagnostics.append
+    rare = [names[j] for j in free if theta.rare[j]]
+    ends, crowded = (
+        [names[j] for j in free if flags[j] and not indicator[j]] for flags in (theta.at_bound, theta.crowded)
+    )
     if theta.complete < MANY_INCOMPLETE:
         many_missing = theta.complete < MOST_INCOMPLETE
-        message = f"About {100 * theta.complete:.0f} % of the rows are complete. The others contribute nothing."
+        more = ", or more if columns have long tails" if ends or crowded else ""  # the moments are clipped in norm
+        message = f"About {100 * theta.complete:.0f} % of the rows are complete{more}. The others contribute nothing."
         undeclared = f"A level that was not declared{model.family.also_missing} counts as missing"
         assumption = "Coefficients are right if whether a value is missing does not depend on the response."
         advice = f"{undeclared}: check the spelling." if many_missing else assumption
         add(Diagnostic("incomplete-rows", "warning" if many_missing else "note", message, advice))
         if theta.complete < NEARLY_ALL_INCOMPLETE:
             return diagnostics
-    rare = [names[j] for j in free if theta.rare[j]]
-    ends, crowded = (
-        [names[j] for j in free if flags[j] and not indicator[j]] for flags in (theta.at_bound, theta.crowded)
-    )
     diagnostics += column_diagnostics(rare, ends, crowded if private else [], "1/16")
     collinear = [names[j] for j in free if theta.collinear[j]]
     if len(collinear) > 1 and private:
@@ -83,7 +84,8 @@ def diagnose(
     if weak:
         message = (
             f"The rows hardly determine the coefficients of {list_columns(weak)} at this epsilon: more than half of "
-            "each comes from the prior, which pulls it towards 0."
+            "each comes from the prior, which pulls it towards 0. If an effect is large, its interval is too short, "
+            "and other coefficients include part of it."
         )
         advice = "More rows, a larger epsilon or fewer columns would help."
         add(Diagnostic("few-rows", "warning", message, advice, tuple(weak)))

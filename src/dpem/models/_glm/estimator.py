@@ -50,7 +50,7 @@ PARAMETERS = """sparsity : int, optional
 ATTRIBUTES = """mean_, covariance_ : array
         Mean and covariance of the coordinates, as released.
     complete_share_ : float
-        The share of rows without a missing value.
+        The share of rows without a missing value; too small where columns have long tails, which clipping hides.
     converged_ : bool
         Whether the reference fit converged; always True with privacy, where the number of steps is fixed."""
 
