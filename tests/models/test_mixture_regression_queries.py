@@ -156,6 +156,24 @@ def test_combined_scores_give_the_components_that_rows_follow_as_far_as_the_nois
     assert np.allclose(nothing.error, prior.error)
 
 
+def test_scores_of_equal_components_can_be_combined():
+    """Their information and the derivative of their scores are singular."""
+    own, equal = family(), Components(np.full(2, 0.5), np.zeros((2, 4)), np.ones(2))
+    expected = ExpectedScores.at(schema(), own, equal)
+    prior = Estimate(equal, np.linalg.inv(expected.information))
+    estimate = combined_estimate(own, prior, [ScoreAnswer(expected, np.full(own.count, 0.01), 0.05)])
+    assert np.isfinite(estimate.error).all()
+    assert np.isfinite(estimate.theta.coefficients).all()
+
+
+def test_a_component_of_one_large_row_has_an_m_step():
+    """Its normal equations have rank 1 and entries far above its mass."""
+    own, theta = family(), some_components()
+    z = np.array([1.0, 1e5, -3e4, 7e3, 2e4])
+    statistics = np.concatenate([np.tile((1e-3 * np.outer(z, z)).ravel(), 2), [0.0]])
+    assert np.isfinite(own.m_step(theta, statistics).coefficients).all()
+
+
 def test_a_far_score_counts_less_than_a_near_one_and_two_count_more_than_one():
     own, theta = family(), some_components()
     prior = Estimate(theta, np.eye(own.count))

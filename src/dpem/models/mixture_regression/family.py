@@ -21,6 +21,8 @@ from dpem.tables.blocks import like
 LONGEST_STEP = (1.0, 1.0, 0.5)
 #: The least share of a component after a step, and its least mass in an M-step.
 LEAST_SHARE, LEAST_MASS = 0.003, 1e-6
+#: Added to the normal equations of a component, relative to their size.
+RIDGE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class RegressionFamily(Family[Components]):
         masses = np.maximum(moments[:, 0, 0], LEAST_MASS)
         gram, old = moments[:, :p, :p], theta.coefficients[:, :, None]
         gradient = self.free.T @ (moments[:, :p, p:] - gram @ old)
-        regular = gram + 1e-12 * masses[:, None, None] * np.eye(p)
+        # relative to the moments, since the few rows of a component may be large and along one direction
+        ridge = RIDGE * np.maximum(masses, np.trace(gram, axis1=1, axis2=2) / p)
+        regular = gram + ridge[:, None, None] * np.eye(p)
         new = (old + self.free @ np.linalg.solve(self.free.T @ regular @ self.free, gradient))[:, :, 0]
         residual = np.column_stack([-new, np.ones(K)])
         variances = np.einsum("ki,kij,kj->k", residual, moments, residual) / masses

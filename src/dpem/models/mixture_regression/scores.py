@@ -40,6 +40,8 @@ SIMULATED_PAIRS = 600
 ROUNDS = 4
 #: The least σ_t: without privacy there is no noise.
 LEAST_NOISE = 1e-6
+#: Added to the information of one row, which is singular if two components are equal.
+LEAST_INFORMATION = 1e-9
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class ExpectedScores:
         psi = np.asarray(query.each_of(numpy_api, v, t, everywhere))
         mean = weight @ psi
         covariance = information(psi, weight) - np.outer(mean, mean)
-        return cls(query, covariance, (weight[:, None] * psi).T @ score, information(score, weight))
+        of_row = information(score, weight) + LEAST_INFORMATION * np.eye(family.count)
+        return cls(query, covariance, (weight[:, None] * psi).T @ score, of_row)
 
     def error(self, covariance: FloatArray) -> FloatArray:
         """J⁻¹CJ⁻ᵀ: the covariance of θ where the mean score has covariance C."""
