@@ -14,7 +14,7 @@ from dpem.audit.tape import record
 from dpem.fitting.diagnostics import FitWarning
 from dpem.fitting.model import PredictedFit, Sizes
 from dpem.fitting.step import run_steps
-from dpem.models.mixture_regression import cells, start
+from dpem.models.mixture_regression import cells, start, steps
 from dpem.models.mixture_regression import model as mixture_regression
 from dpem.models.mixture_regression.estimator import DPMixtureRegression
 from dpem.models.mixture_regression.scores import Estimate
@@ -199,6 +199,21 @@ def test_any_table_of_numbers_gives_finite_results(kind):
     for name in ("weights_", "coef_", "intercept_", "sigma_", "standard_errors_"):
         assert np.isfinite(getattr(model, name)).all(), name
     assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_newton_steps_are_undone_only_beyond_their_limit_and_the_distance_is_an_error(monkeypatch):
+    X, y, _ = people(4000)
+    fits = []
+    for limit in (TUNING.near, math.inf, -math.inf):  # -inf: always undone
+        monkeypatch.setattr(steps, "TUNING", replace(TUNING, near=limit))
+        fits.append(DPMixtureRegression(**ARGUMENTS, bounds=(-15, 15), check=False, random_state=0).fit(X, y))
+    usual, newton, undone = fits
+    distance = np.column_stack([undone.intercept_ - newton.intercept_, undone.coef_ - newton.coef_])
+    error = undone._errors.privacy.reshape(2, -1)[:, 1:-1]
+    assert np.array_equal(usual.coef_, newton.coef_)
+    assert np.abs(distance).max() > 0.01
+    assert np.all(error > TUNING.widening * np.abs(distance))
 
 
 def test_the_fit_check_fails_for_one_regression():

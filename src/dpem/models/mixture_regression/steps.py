@@ -48,9 +48,11 @@ def converged(fit: SurrogateFit[Components], start: Components, seed: int) -> Se
 class NewtonStep(Step["MixtureRegression", RegressionState]):
     """Ask for the score of the components, and combine it with all scores before: a Newton step.
 
-    The combined estimate is nearer to the maximum of the likelihood than EM on surrogate rows is: the scores are
-    centred, whereas the surrogate rows have the columns of their start where the answers leave these open. The ``last``
-    step ends the fit.
+    Where rows follow the components, the combined estimate is nearer to the maximum of the likelihood than EM on
+    surrogate rows is: the scores are centred, whereas the surrogate rows have the columns of their start where the
+    answers leave these open. Where rows follow no such components it may be worse. So the ``last`` step, which ends the
+    fit, returns to EM's components if the surrogate rows are clearly less likely under the combined estimate. The
+    distance of the two then counts as an error.
     """
 
     last: bool = True
@@ -68,6 +70,10 @@ class NewtonStep(Step["MixtureRegression", RegressionState]):
         theta = combined_estimate(family, prior, answers).theta
         answers = (*answers, ask_score(curator, model.schema, family, theta, self.rho, model.share_present(state)))
         estimate = combined_estimate(family, prior, answers)
+        e_step = family.e_step(fit.surrogate.x, fit.surrogate.weights)
+        if self.last and e_step(estimate.theta)[-1] < e_step(fit.theta)[-1] - TUNING.near:
+            distance = family.difference(estimate.theta, fit.theta)
+            estimate = Estimate(fit.theta, estimate.error + np.outer(distance, distance))
         state = replace(state, answers=answers, estimate=estimate)
         return replace(state, theta=model.published(state, curator.effective_rows)) if self.last else state
 

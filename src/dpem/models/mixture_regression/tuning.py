@@ -16,7 +16,7 @@ class Tuning:
         Shares of ρ: scales of the columns, second moments, scores of one regression, directions in which the spread of
         the residuals varies, counts in cells, the fit check. The scores of the components get the rest.
     scores, newton : int
-        Score queries with EM on surrogate rows, and with Newton steps after them (``coverage`` with seeds 800 to 807).
+        Score queries with EM on surrogate rows, and with Newton steps after them.
     growth : float
         The price of a score query over the price of the one before it.
     nonlinear : float
@@ -25,6 +25,9 @@ class Tuning:
     prior : float
         The standard errors of the components on surrogate rows, before their scores are combined, in standard errors of
         one row.
+    near : float
+        The largest decrease of the surrogate rows' mean log-likelihood by the Newton steps. ``scores``, ``newton`` and
+        ``near`` were set on ``targets`` and ``coverage`` with seeds 840 to 849, and on the tuning half of ``public``.
     rows : int
         Surrogate rows.
     cell_kappa, score_kappa : pairs of floats
@@ -62,11 +65,12 @@ class Tuning:
     directions: float = 0.12
     cells: float = 0.12
     check: float = 0.08
-    scores: int = 4
-    newton: int = 4
+    scores: int = 6
+    newton: int = 2
     growth: float = 1.2
     nonlinear: float = 0.5
     prior: float = 0.3
+    near: float = 0.03
     rows: int = 4000
     cell_kappa: tuple[float, float] = (1.0, 1e4)
     score_kappa: tuple[float, float] = (10.0, 160.0)
