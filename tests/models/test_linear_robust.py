@@ -324,3 +324,25 @@ def test_standard_errors_are_finite_where_rows_are_few_for_the_budget():
         y = X @ np.full(5, 0.1) + rng.standard_t(2, 300)
         model = fitted(X, y, epsilon=0.1, y_bounds=(-600, 600), random_state=seed)
         assert np.isfinite(model.summary()["standard_error"]).all()
+
+
+def test_levels_that_noise_hides_are_not_called_columns_with_bounds():
+    """A level has no bounds to narrow, and many levels in few rows are not collinear."""
+    rng = np.random.default_rng(0)
+    industry = rng.choice(["trade", "mining", "farming"], 500)
+    frame = pd.DataFrame({"industry": industry, "age": rng.uniform(20, 60, 500)})
+    model = DPLinearRegression(
+        epsilon=np.inf,
+        delta=1e-6,
+        bounds={"age": (20, 60)},
+        levels={"industry": ["trade", "mining", "farming"]},
+        y_bounds=(0, 10),
+    ).fit(frame, rng.uniform(2, 8, 500))
+    names = model.schema_.names
+    for levels in (["industry=mining"], ["industry=mining", "industry=farming", "age"]):
+        theta = replace(model.theta_, collinear=tuple(name in levels for name in names))
+        found = {record.code: record for record in diagnostics(theta, model.schema_, "pay")}["collinear"]
+        assert set(found.columns) == set(levels)
+        assert "bounds" not in found.advice
+        assert ("Few rows have 'industry=mining'" in found.message) == (len(levels) == 1)
+        assert ("noise hides their separate effects" in found.message) == (len(levels) > 1)

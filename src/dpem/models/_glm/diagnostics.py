@@ -66,7 +66,7 @@ def diagnose(
         message = f"About {100 * theta.complete:.0f} % of the rows are complete{more}. The others contribute nothing."
         undeclared = f"A level that was not declared{model.family.also_missing} counts as missing"
         assumption = "Coefficients are right if whether a value is missing does not depend on the response."
-        advice = f"{undeclared}: check the spelling." if many_missing else assumption
+        advice = f"{undeclared}: check the spelling. {assumption}" if many_missing else assumption
         add(Diagnostic("incomplete-rows", "warning" if many_missing else "note", message, advice))
         if theta.complete < NEARLY_ALL_INCOMPLETE:
             return diagnostics

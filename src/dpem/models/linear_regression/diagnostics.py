@@ -15,7 +15,7 @@ from dpem.models.linear_regression.parameters import Parameters
 from dpem.models.linear_regression.planning import loss_on_tables
 from dpem.models.linear_regression.state import Estimate
 from dpem.models.linear_regression.tuning import TUNING
-from dpem.tables.bounds import list_columns
+from dpem.tables.bounds import list_columns, list_names
 from dpem.tables.schema import Schema
 
 NOTE = (
@@ -134,9 +134,15 @@ def _unidentified(theta: Parameters, schema: Schema) -> Iterator[Diagnostic]:
         )
         yield Diagnostic("often-missing", "warning", message, advice, names)
     if names := _named(schema, theta.collinear):
-        message = f"The {list_columns(names)} are nearly collinear: their slopes are hardly identified."
-        advice = "Leave one of them out; intervals are wide for them."
-        if len(names) == 1:
+        message = (
+            f"The {list_columns(names)} are nearly collinear, or noise hides their separate effects: their slopes are "
+            "hardly identified."
+        )
+        advice = "Leave one of them out, merge rare levels, or use more rows; intervals are wide for them."
+        if len(names) == 1 and schema.level[schema.names.index(names[0])] >= 0:
+            message = f"Few rows have {list_names(names)}: its effect is hardly identified."
+            advice = "Merge it with another level; its interval is wide."
+        elif len(names) == 1:
             message = f"The {list_columns(names)} is nearly constant: its slope is hardly identified."
             advice = "Leave it out, or narrow its bounds if they are much too wide."
         yield Diagnostic("collinear", "warning", message, advice, names)
