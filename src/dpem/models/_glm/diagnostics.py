@@ -129,7 +129,7 @@ def few_events(theta: Parameters, model: GeneralisedLinearModel) -> NDArray[np.b
         contrast = baseline[free] if j == 0 else np.where(free == j, 2.0, 0.0)
         low, variance, high = family.variance(np, predictor(np, row[None, 1:]) + np.array([-STEP, 0.0, STEP]))
         slope = math.log(high / low) / (2 * STEP)
-        error = math.sqrt(contrast @ theta.privacy @ contrast) * abs(slope)
+        error = math.sqrt(max(contrast @ theta.privacy @ contrast, 0.0)) * abs(slope)
         few[place] = error > EVENT_ERROR or error * variance > MEAN_EVENT_ERROR * mean_variance
     return few
 
