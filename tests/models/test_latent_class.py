@@ -181,7 +181,7 @@ def test_every_table_of_numbers_gives_finite_results(rows):
 def test_independent_answers_are_no_classes():
     rng = np.random.default_rng(14)
     X = (rng.random((5000, 8)) < rng.uniform(0.2, 0.8, 8)).astype(float)
-    with pytest.warns(FitWarning, match="no improvement over independent answers"):
+    with pytest.warns(FitWarning, match="no improvement over independent answers with its own overall"):
         model = DPLatentClass(**arguments((2,) * 8, random_state=0)).fit(X)
     assert not model.fit_check_.better
     assert "fit-check" in [own.code for own in model.diagnostics_]

@@ -61,7 +61,9 @@ class LatentClass(SurrogateModel):
         steps: list[Step] = [ScoreStep(rho, t, t == TUNING.scores - 1) for t, rho in enumerate(scores)]
         if math.isinf(sizes.rho):
             steps = [Converge(math.inf)]
-        final = Check(check, against="independent answers (one class)", advice=ADVICE, most=TUNING.clamp)
+        final = Check(
+            check, against="independent answers with its own overall probabilities", advice=ADVICE, most=TUNING.clamp
+        )
         return (PairStep(pairs), *steps, *([final] if sizes.check else []))
 
     def start(self) -> ClassState:
