@@ -379,9 +379,14 @@ def test_an_undecided_check_is_a_note_if_components_are_stable():
 def test_a_constant_column_does_not_hide_the_components(kind, epsilon):
     X, label = three_components(4000)
     X[:, 1] = 3.0
-    model = DPGaussianMixture(2, kind, epsilon=epsilon, delta=1e-6, bounds=BOUNDS, check=False, random_state=2).fit(X)
-    assert model.weights_.min() > 0.1
-    assert adjusted_rand_score(label == 1, model.predict(X)) > 0.5
+    smallest, agreement = [], []
+    for seed in range(1 if math.isinf(epsilon) else 5):
+        settings = {"epsilon": epsilon, "delta": 1e-6, "bounds": BOUNDS, "check": False, "random_state": seed}
+        model = DPGaussianMixture(2, kind, **settings).fit(X)
+        smallest.append(model.weights_.min())
+        agreement.append(adjusted_rand_score(label == 1, model.predict(X)))
+    assert np.median(smallest) > 0.1
+    assert np.median(agreement) > 0.5
 
 
 def test_a_column_without_values_is_named():

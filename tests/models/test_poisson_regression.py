@@ -175,9 +175,12 @@ def test_rare_values_that_noise_hides_have_a_moderate_effect():
     rng = np.random.default_rng(7)
     x = np.where(rng.random(2000) < 0.04, rng.uniform(1, 12, 2000), 0.0)
     y = rng.poisson(np.exp(-1 - 0.05 * x))
-    for seed in range(3):
+    effects = []
+    for seed in range(7):
         model = dpem.DPPoissonRegression(epsilon=0.7, delta=1e-6, bounds=(0, 12), y_bounds=(0, 15), random_state=seed)
-        assert abs(12 * model.fit(x[:, None], y).coef_[0]) < 3
+        effects.append(abs(12 * model.fit(x[:, None], y).coef_[0]))
+    assert np.median(effects) < 3
+    assert max(effects) < 10
 
 
 def test_bounds_of_the_response_that_are_much_too_wide_are_named():

@@ -23,6 +23,7 @@ from test_dask import BETA, PlainSum, agree, queries, table
 
 from dpem import Budget
 from dpem._threads import thread_limit
+from dpem.fitting import sequence
 from dpem.fitting.step import run_steps
 from dpem.paper import DPSymmetricMixture
 from dpem.paper.models import SymmetricMixture
@@ -192,7 +193,7 @@ def test_a_fit_survives_a_killed_worker_and_is_charged_once(client, interrupted,
     monkeypatch.setattr("dpem.tables.dask.DaskSource", interrupted)
     budget = Budget(1.0, 1e-5)
     settings = {"epsilon": 0.5, "delta": 1e-5, "sigma": 0.8, "start": BETA, "method": "published", "n_iter": 4}
-    monkeypatch.setattr("dpem.fitting.sequence.PrivateNoise", lambda: SeededNoise(0))
+    monkeypatch.setattr("dpem.fitting.sequence.PrivateNoise", lambda: sequence.SeededNoise(0))
     fitted = DPSymmetricMixture(**settings, budget=budget).fit(da.from_array(X, chunks=(250, 3)))
     agree(fitted.coef_, DPSymmetricMixture(**settings, random_state=0).fit(X).coef_)
     assert budget.n_charges == 1
