@@ -176,11 +176,11 @@ def test_rare_values_that_noise_hides_have_a_moderate_effect():
     x = np.where(rng.random(2000) < 0.04, rng.uniform(1, 12, 2000), 0.0)
     y = rng.poisson(np.exp(-1 - 0.05 * x))
     effects = []
-    for seed in range(7):
+    for seed in range(15):
         model = dpem.DPPoissonRegression(epsilon=0.7, delta=1e-6, bounds=(0, 12), y_bounds=(0, 15), random_state=seed)
         effects.append(abs(12 * model.fit(x[:, None], y).coef_[0]))
     assert np.median(effects) < 3
-    assert max(effects) < 10
+    assert max(effects) < 20
 
 
 def test_bounds_of_the_response_that_are_much_too_wide_are_named():
